@@ -16,8 +16,8 @@ import pandas as pd
 
 from codesign import ConfigError
 from codesign.commands.simulate import engine_of
-from codesign.commands.simulate_fleet import cached_tokens, closed_form_of, load_of, untrusted
-from codesign.commands.simulate_forms import told
+from codesign.commands.simulate_fleet import untrusted
+from codesign.commands.simulate_forms import cached_tokens, closed_form_of, form_numbers, load_of
 from codesign.config import scenario_from_config
 from codesign.simulation.fleet import simulate_fleet
 from codesign.simulation.serving import Requests, arrivals, lengths, mean_request, most_rate
@@ -60,7 +60,7 @@ def rows(router: str, replicas: int):
                 except ConfigError as error:
                     yield {"prompts": shape, "cv": cv, "rate / most": load, "said": f"refused: {str(error)[:40]}"}
                     continue
-                closed = told(form)
+                closed = form_numbers(form)
                 served = [simulate_fleet(engine, one, router, replicas=replicas).served for one in drawn]
                 p99 = [float(np.percentile(one.ttft_s, 99)) for one in served]
                 yield {

@@ -78,7 +78,7 @@ def measured(sweep: Sweep, sweep_s: float, folder: Path) -> tuple[Units, ChunkWo
         spent.append((time.process_time() - began) / portions[-1].points)
     first = portions[0]
     half = len(portions) // 2
-    big = [Gathering(part).whole() for part in (portions[:half], portions[half:])]
+    big = [Gathering(part).merged_portion() for part in (portions[:half], portions[half:])]
     assert isinstance(big[0], Portion)
     assert isinstance(big[1], Portion)
     path = save_portion(first, sweep, folder)

@@ -76,7 +76,7 @@ def grid_of(problem: Problem, block: int) -> dict[str, Any]:
     each = [sweep.priced.operations_at(plan) for plan, _ in itertools.islice(sweep.blocks(), ALONE)]
     alone, points = time.thread_time(), 0
     for plan, level in itertools.islice(sweep.blocks(), ALONE):
-        sweep.take(sweep.kept, sweep.evaluated(plan, level))
+        sweep.take(sweep.top, sweep.evaluated(plan, level))
         points += len(plan) * len(level)
     alone = time.thread_time() - alone
     return {
@@ -116,7 +116,7 @@ def moments_of(problem: Problem, block: int, turns: int = 5) -> dict[str, float]
             whole[name] = min(whole[name], time.process_time() - start)
             start = time.thread_time()
             for plan, level in itertools.islice(sweep.blocks(), ALONE):
-                sweep.take(sweep.kept, sweep.evaluated(plan, level))
+                sweep.take(sweep.top, sweep.evaluated(plan, level))
             alone[name] = min(alone[name], time.thread_time() - start)
     return {
         "cpu_s": whole["all"], "grid_over_one_moment": whole["all"] / whole["one"],

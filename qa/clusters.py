@@ -24,7 +24,7 @@ from cluster_daemons import There, lacking, ray_of_this_machine, slurm_of_this_m
 
 from codesign import Problem, prepare_jax, study_from_config
 from codesign.search import Mix, Trace
-from codesign.search.exhaustive import ChunkFolders, Kept, screen, screen_in_chunks
+from codesign.search.exhaustive import ChunkFolders, TopDesigns, screen, screen_in_chunks
 
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline", "search=grid"]
 VARIED = ("scale_up_bandwidth", "scale_out_bandwidth")
@@ -59,7 +59,7 @@ def killing(action: Callable[[], object]) -> tuple[threading.Thread, Callable[[b
 
 def grid_over(there: There, problem: Problem, folder: Path, block: int = BLOCK, chunk_s: float = 0.02) -> str:
     """A grid, a worker and then a node killed once the first chunk is there; what differs from one pass."""
-    truth, said = screen(problem, block, keep=KEEP).kept, []
+    truth, said = screen(problem, block, keep=KEEP).top, []
 
     def kill() -> None:
         said.append(there.lose_worker())
@@ -74,7 +74,8 @@ def grid_over(there: There, problem: Problem, folder: Path, block: int = BLOCK, 
     if thread.ident:
         thread.join()
     same = {
-        f.name: np.array_equal(getattr(result.kept, f.name), getattr(truth, f.name)) for f in dataclasses.fields(Kept)
+        f.name: np.array_equal(getattr(result.top, f.name), getattr(truth, f.name))
+        for f in dataclasses.fields(TopDesigns)
     }
     count = len(list((folder / "chunks").iterdir()))
     return told(same, f"{count} chunks, {result.evaluated:,} points, {sum(said)} worker and {len(said)} node killed")

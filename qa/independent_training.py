@@ -173,6 +173,40 @@ def without(made: Trainer, plan: Mapping[str, float], bound: float) -> dict[str,
     return plan
 
 
+def attacked(
+    made: Trainer, plans: dict[str, np.ndarray], bound: float
+) -> tuple[int, int, float, dict[str, tuple[float, dict[str, float]]]]:
+    """Price plans, then neighbours of the best, round by round.
+
+    Returns:
+        Plans priced, how many of them keep the limits, the least goal, and the best plan below the bound by the fields
+        whose values the space lacks.
+    """
+    drawn, feasible_count, least = 0, 0, math.inf
+    below: dict[str, tuple[float, dict[str, float]]] = {}
+    for step in range(ROUNDS + 1):
+        if not len(plans["tp"]):
+            break
+        value, foreign = made.priced(plans), made.foreign(plans)
+        drawn, feasible_count = drawn + len(value), feasible_count + int(np.isfinite(value).sum())
+        least = min(least, float(value.min()))
+        for at in np.argsort(value)[:4]:
+            if value[at] < bound * (1 - SAME):
+                plan = without(made, {name: float(column[at]) for name, column in plans.items()}, bound)
+                single = {name: np.asarray([each]) for name, each in plan.items()}
+                lacks = " ".join(name for name, column in made.foreign(single).items() if column[0])
+                cost = float(made.priced(single)[0])
+                if lacks not in below or cost < below[lacks][0]:
+                    below[lacks] = cost, plan
+        if step == ROUNDS or not np.isfinite(value).any():
+            break
+        inside = ~np.any(list(foreign.values()), axis=0)
+        best = [np.argsort(np.where(some, value, np.inf))[:KEPT] for some in (np.full(len(value), True), inside)]
+        order = np.unique(np.concatenate(best))
+        plans = made.near(plans, order[np.isfinite(value[order])])
+    return drawn, feasible_count, least, below
+
+
 def asked(question: str, count: int, seed: int, where: Path | None, *, buys: bool = False) -> bool:
     """Ask, attack each candidate's answer; True where something is wrong.
 
@@ -197,34 +231,9 @@ def asked(question: str, count: int, seed: int, where: Path | None, *, buys: boo
         study = composed(*[text for text in (folder / "overrides.txt").read_text().splitlines() if text])
         most = 2 * int(max(study.space.plan["device_count"]))
         made = Trainer(study, np.random.default_rng(seed), most)
-        plans, bound = (
-            with_answer(made.legal(count), folder, made),
-            float(told["best"] if told["bound"] is None else told["bound"]),
-        )
-        drawn, kept, least = 0, 0, math.inf
-        below: dict[str, tuple[float, dict[str, float]]] = {}
-        for step in range(ROUNDS + 1):
-            if not len(plans["tp"]):
-                break
-            value, foreign = made.priced(plans), made.foreign(plans)
-            drawn, kept = drawn + len(value), kept + int(np.isfinite(value).sum())
-            least = min(least, float(value.min()))
-            for at in np.argsort(value)[:4]:
-                if value[at] < bound * (1 - SAME):
-                    plan = without(made, {name: float(column[at]) for name, column in plans.items()}, bound)
-                    lacks = " ".join(
-                        name for name, column in made.foreign({n: np.asarray([v]) for n, v in plan.items()}).items()
-                        if column[0]
-                    )  # fmt: skip
-                    cost = float(made.priced({n: np.asarray([v]) for n, v in plan.items()})[0])
-                    if lacks not in below or cost < below[lacks][0]:
-                        below[lacks] = cost, plan
-            if step == ROUNDS or not np.isfinite(value).any():
-                break
-            inside = ~np.any(list(foreign.values()), axis=0)
-            best = [np.argsort(np.where(some, value, np.inf))[:KEPT] for some in (np.full(len(value), True), inside)]
-            order = np.unique(np.concatenate(best))
-            plans = made.near(plans, order[np.isfinite(value[order])])
+        plans = with_answer(made.legal(count), folder, made)
+        bound = float(told["best"] if told["bound"] is None else told["bound"])
+        drawn, feasible_count, least, below = attacked(made, plans, bound)
         named = summary["space"]
         by = ({*re.findall(r"\w+", named)} - {*SIZES}) | ({"device_count"} if buys else set[str]())
         false = {lacks: found for lacks, found in below.items() if {*lacks.split()} <= by}
@@ -233,7 +242,7 @@ def asked(question: str, count: int, seed: int, where: Path | None, *, buys: boo
         print(
             f"{('FALSE' if false else 'holds') if claimed else 'no proof'}: {question}: {told['goal']}"
             f" {told['best']:.8g}, bound {told['bound']},"
-            f" {named!r}; {drawn:,} drawn, {kept:,} keep the limits, the cheapest"
+            f" {named!r}; {drawn:,} drawn, {feasible_count:,} keep the limits, the cheapest"
             f" {least:.8g}",
             flush=True,
         )

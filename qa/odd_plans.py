@@ -27,7 +27,7 @@ from codesign import study_from_config as composed
 from codesign.jaxprs import interpreted
 from codesign.search import Certified
 from codesign.study import Rules, feasible
-from codesign.verification import Asked, derivation_of, verify
+from codesign.verification import VerifiedProblem, derivation_of, verify
 
 A = "cluster.accelerator"
 VALUES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 72)
@@ -234,7 +234,7 @@ def judged(study: Study, rng: np.random.Generator, attack: int) -> tuple[str, st
         return "false", f"no design below {result.bound:.9g}, but {design} is {least:.9g}"
     elif not problem.space.hardware and abs(result.best / least - 1) > GAP + SAME:
         return "false", f"best {result.best:.9g}, by evaluation {least:.9g}"
-    asked = Asked(problem.scenario, problem.space, problem.objective, problem.objective.goal)
+    asked = VerifiedProblem(problem.scenario, problem.space, problem.objective, problem.objective.goal)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}
     proof = derivation_of(trace.evidence.header | {"counts": counts}, trace.evidence.tables)

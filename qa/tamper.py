@@ -32,10 +32,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from codesign.commands import main, told_anew
+from codesign.commands import main, rederivation
 from codesign.commands.optimize import optimize
 from codesign.core import checksum
-from codesign.verification import whole_check
+from codesign.verification import bound_check
 
 SMALL = (
     "experiment=codesign_175b", "space.plan.tp=[8]", "space.plan.pp=[8,16]", "space.plan.virtual_stages=[1,2]",
@@ -133,7 +133,7 @@ def unchecked(text: str) -> list[str]:
 @contextlib.contextmanager
 def once():
     """Price the same designs of the same study once, and trace its model once: both follow from nothing else."""
-    priced, traced, study = told_anew.results_anew, whole_check.CheckedModel, [""]
+    priced, traced, study = rederivation.results_anew, bound_check.CheckedModel, [""]
     known: dict[Any, Any] = {}
 
     def results(asked: Any, folder: Any, raw: pd.DataFrame) -> Any:
@@ -152,11 +152,11 @@ def once():
             known[key] = traced(asked)
         return known[key]
 
-    told_anew.results_anew, whole_check.CheckedModel = results, model
+    rederivation.results_anew, bound_check.CheckedModel = results, model
     try:
         yield
     finally:
-        told_anew.results_anew, whole_check.CheckedModel = priced, traced
+        rederivation.results_anew, bound_check.CheckedModel = priced, traced
 
 
 # -- changes; each returns what it did, or nothing where the folder has no such thing

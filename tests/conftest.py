@@ -112,7 +112,7 @@ def keep_as_commands_do(config: pytest.Config) -> None:
     """
     from codesign.core import disk_cache  # not before the import hook of the checks is there
 
-    disk_cache.MOST_KEPT = MOST_COMPOSED
+    disk_cache.MAX_TEXTS = MOST_COMPOSED
     disk_cache.keep_in(None if config.getoption("jaxtyping_packages", None) else CACHE / "codesign")
 
 

@@ -23,7 +23,7 @@ class Listing:
 
     def __init__(self, start: Program) -> None:
         self.equations: list[Equation] = []
-        self.known = dict(start.known)
+        self.known = dict(start.constants)
         self.shapes, self.kinds = list(start.shapes), list(start.kinds)
 
     def constant(self, value: Any) -> int:
@@ -45,7 +45,7 @@ class Listing:
             Equation(e.name, e.primitive, e.params, moved(e.inputs), moved(e.outputs), e.inner, e.traceback)
             for e in part.equations
         ]
-        self.known |= {slot + shift: value for slot, value in part.known.items()}
+        self.known |= {slot + shift: value for slot, value in part.constants.items()}
         self.shapes += part.shapes
         self.kinds += part.kinds
         return list(moved(part.outputs))
@@ -189,7 +189,7 @@ def prepared(program: Program, lead: int = 1) -> Callable[[Mapping[int, Any]], d
             often = partial(OFTEN[e.name], lead, **e.params) if e.name in OFTEN else None
             ready[alike] = often or doer(e.primitive, e.params, kinds, lead)
         steps.append((ready[alike], e.primitive.multiple_results, e.inputs, e.outputs, done_with))
-    known = {slot: value[(None,) * lead] for slot, value in program.known.items()}
+    known = {slot: value[(None,) * lead] for slot, value in program.constants.items()}
 
     def run(given: Mapping[int, Any]) -> dict[int, Any]:
         slots = known | dict(given)

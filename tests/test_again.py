@@ -17,10 +17,10 @@ from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.exhaustive.grid import BLOCK, Sweep
 from codesign.search.results import designs
 from codesign.staging import at_points, base_of, chained, flatten
-from codesign.staging.again import Made, asked_of, made_again, with_numbers
+from codesign.staging.again import Made, made_again, program_key, with_numbers
 
 STORES = {
-    "staging.again": ("_written", "_alike"), "staging.model": ("_asked",), "staging.running": ("_running",),
+    "staging.again": ("_written", "_alike"), "staging.model": ("_programs",), "staging.running": ("_running",),
     "staging.rows": ("_made",), "staging.tables": ("_early",), "staging.staged": ("_early",),
     "staging.derivatives": ("_made",), "staging.points": ("_prepared",), "curvature.walk": ("_early",),
 }  # fmt: skip
@@ -75,7 +75,7 @@ def same(first, second) -> bool:
 def test_rows_of_another_limit_are_those_of_a_fresh_process(forget):
     """Limits that change, that are equal to each other, to numbers of the model, and different again."""
     problem = study_from_config("experiment=train_gpt3_175b").problem
-    number = next(float(x) for x in base_of(problem.scenario).program.known.values() if x.shape == () and x > 1)
+    number = next(float(x) for x in base_of(problem.scenario).program.constants.values() if x.shape == () and x > 1)
     pairs = [(52e6, 3e6), (54e6, 3e6), (3e6, 3e6), (number, 4e6)]
     asked = [limited(problem, capex_usd=first, power_w=second) for first, second in pairs]
     forget()
@@ -122,7 +122,7 @@ def test_numbers_that_were_merged_are_not_put_in_each_others_place():
     for a, b in itertools.permutations([2.0, 3.0, 5.0, 7.0, 11.0], 2):
         second = flatten(jax.make_jaxpr(lambda y, z, a=a, b=b: [plus(y / a) + z / b, y * b])(1.0, 1.0))
         fed = dict(zip(second.inputs, first.outputs, strict=True))
-        known = {slot + len(first.shapes): value for slot, value in second.known.items()}
+        known = {slot + len(first.shapes): value for slot, value in second.constants.items()}
         made = made_again(store, "", second, known, lambda s=second, f=fed: chained(first, s, f), 9)
         result = [float(each[0]) for each in at_points(made, [], [np.array([1.5])])]
         y, z = 1.5 * 2.0, 1.5 + 7.0
@@ -132,10 +132,10 @@ def test_numbers_that_were_merged_are_not_put_in_each_others_place():
 def test_a_number_equal_to_another_is_not_replaced():
     """Only where it is one of a kind, before and after."""
     program = flatten(jax.make_jaxpr(lambda x: x * 2.0 + 3.0)(jnp.asarray(1.0)))
-    slots = {float(value): slot for slot, value in program.known.items()}
+    slots = {float(value): slot for slot, value in program.constants.items()}
     changed = with_numbers(program, {slots[3.0]: np.asarray(5.0)})
     assert changed is not None
-    assert asked_of(changed) == asked_of(program)
+    assert program_key(changed) == program_key(program)
     assert float(at_points(changed, [], [np.array([10.0])])[0][0]) == 25.0
     assert with_numbers(program, {slots[3.0]: np.asarray(2.0)}) is None
     assert with_numbers(program, {len(program.shapes): np.asarray(9.0)}) is None

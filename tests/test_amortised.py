@@ -23,7 +23,7 @@ from codesign.search.amortised.training.network_training import losses
 from codesign.search.branch_and_bound.bounding import Effort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.oracle import Programme
-from codesign.verification import Asked, derivation_of, verify
+from codesign.verification import VerifiedProblem, derivation_of, verify
 from codesign.verification.derivation import claim_of
 from codesign.verification.model_answers import CheckedModel
 
@@ -202,7 +202,7 @@ def test_a_proven_answer_is_verified_and_an_unproven_one_claims_nothing(tmp_path
     stored = read_evidence(tmp_path)
     assert stored is not None
     certificate, objective = derivation_of(*stored), given.objective
-    asked = Asked(given.scenario, given.space, objective, objective.goal, targets=())
+    asked = VerifiedProblem(given.scenario, given.space, objective, objective.goal, targets=())
     model = CheckedModel(asked)
     answer = verify(asked, certificate.claim, certificate, 256, 0, model=model)
     assert answer.verified, answer.line

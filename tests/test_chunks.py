@@ -32,7 +32,7 @@ from codesign.search.exhaustive.chunks import (
     study_of,
 )
 from codesign.search.exhaustive.grid import Sweep, screen
-from codesign.search.exhaustive.sweep import Kept
+from codesign.search.exhaustive.sweep import TopDesigns
 from codesign.study.objective import Objective
 
 BLOCK, KEEP = 8, 5
@@ -59,8 +59,8 @@ def sweep(equal_plans_stay) -> Sweep:
 
 
 @pytest.fixture(scope="module")
-def one_pass(sweep) -> Kept:
-    return screen(sweep.problem, BLOCK, keep=KEEP).kept
+def one_pass(sweep) -> TopDesigns:
+    return screen(sweep.problem, BLOCK, keep=KEEP).top
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def same(a, b, names) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names)
 
 
-FIELDS = [f.name for f in dataclasses.fields(Kept)]
+FIELDS = [f.name for f in dataclasses.fields(TopDesigns)]
 OF_PORTIONS = [f.name for f in dataclasses.fields(Portion)]
 
 
@@ -95,7 +95,7 @@ def test_any_order_equals_one_pass(sweep, one_pass, portions, seed):
     while len(heap) > 1:
         i, j = rng.choice(len(heap), 2, replace=False)
         heap = [p for k, p in enumerate(heap) if k not in (i, j)] + [merged(heap[i], heap[j])]
-    assert same(heap[0].kept(sweep.tall), one_pass, FIELDS)
+    assert same(heap[0].top_designs(sweep.tall), one_pass, FIELDS)
     assert heap[0].points == sweep.axes.plan_count * sweep.axes.level_count
 
 
@@ -117,9 +117,9 @@ def test_cut_elsewhere_is_the_same(sweep, one_pass):
     work = ChunkWork(sweep, edges_of(sweep))
     for size in (1, 5, 7, sweep.block_count):
         gathered = Gathering(work(chunk) for chunk in cut(work.study, [(0, sweep.block_count)], size))
-        whole = gathered.whole()
+        whole = gathered.merged_portion()
         assert whole is not None
-        assert same(whole.kept(sweep.tall), one_pass, FIELDS)
+        assert same(whole.top_designs(sweep.tall), one_pass, FIELDS)
         assert gathered.least == one_pass.least
 
 
@@ -135,11 +135,11 @@ def test_what_would_be_counted_twice_is_refused(sweep, portions):
 def test_nothing_feasible_is_the_same_too():
     problem = problem_of(1.0)
     sweep = Sweep(problem, BLOCK, KEEP)
-    one = screen(problem, BLOCK, keep=KEEP).kept
+    one = screen(problem, BLOCK, keep=KEEP).top
     work = ChunkWork(sweep, edges_of(sweep))
-    whole = Gathering(map(work, cut(work.study, [(0, sweep.block_count)], 3))).whole()
+    whole = Gathering(map(work, cut(work.study, [(0, sweep.block_count)], 3))).merged_portion()
     assert whole is not None
-    assert same(whole.kept(sweep.tall), one, set(FIELDS) - {"edges"})
+    assert same(whole.top_designs(sweep.tall), one, set(FIELDS) - {"edges"})
 
 
 def test_work_goes_to_another_process_in_full(sweep, portions):
@@ -200,12 +200,12 @@ def test_resumed_is_what_is_missing(sweep, one_pass, left, tmp_path):
     (left / FOLDER / f"{files[8].name}.77.partial").write_bytes(b"half-written")
     (tmp_path / "next").mkdir()
     result = again(sweep.problem, left, tmp_path / "next")
-    assert same(result.kept, one_pass, FIELDS)
+    assert same(result.top, one_pass, FIELDS)
     assert result.counts["damaged chunks computed again"] == 3
     assert 0 < result.counts["points from earlier chunks"] < result.evaluated == sweep.axes.plan_count * 20
     rest = again(sweep.problem, tmp_path / "next")
     assert rest.counts == {"points from earlier chunks": result.evaluated}
-    assert same(rest.kept, one_pass, FIELDS)
+    assert same(rest.top, one_pass, FIELDS)
 
 
 def test_chunks_of_another_cut_fill_gaps(sweep, one_pass, left):
@@ -214,7 +214,7 @@ def test_chunks_of_another_cut_fill_gaps(sweep, one_pass, left):
     for path in (left / FOLDER).glob(f"{work.study[:16]}-0-*"):
         path.unlink()
     save_portion(work(Chunk(work.study, 0, 3)), sweep, left / FOLDER)
-    assert same(again(sweep.problem, left).kept, one_pass, FIELDS)
+    assert same(again(sweep.problem, left).top, one_pass, FIELDS)
 
 
 def test_chunks_of_another_study_are_refused(sweep, left, tmp_path):
@@ -231,7 +231,7 @@ def test_a_full_disk_costs_files_only(sweep, one_pass, tmp_path, monkeypatch):
 
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
     result = again(sweep.problem, Path(""), tmp_path)
-    assert same(result.kept, one_pass, FIELDS)
+    assert same(result.top, one_pass, FIELDS)
     assert result.counts["chunks that could not be written"] == sweep.block_count
     assert list((tmp_path / FOLDER).iterdir()) == []
 
@@ -253,7 +253,7 @@ def test_an_interrupted_grid_keeps_finished_chunks(sweep, one_pass, tmp_path):
     assert len(list((tmp_path / FOLDER).iterdir())) == 9
     result = again(sweep.problem, tmp_path)
     assert result.counts["points from earlier chunks"] == heard[-1]
-    assert same(result.kept, one_pass, FIELDS)
+    assert same(result.top, one_pass, FIELDS)
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_a_killed_grid_continues_with_what_is_missing(sweep, one_pass, tmp_path)
     process.wait()
     result = again(sweep.problem, tmp_path)
     assert 0 < result.counts["points from earlier chunks"] < result.evaluated
-    assert same(result.kept, one_pass, FIELDS)
+    assert same(result.top, one_pass, FIELDS)
 
 
 def test_searches_that_begin_with_a_grid_take_a_runner():

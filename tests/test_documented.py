@@ -16,7 +16,7 @@ from example_run import write_run
 
 from codesign.commands.cli import main
 from codesign.commands.comparing import without_along
-from codesign.commands.listing import ASKED
+from codesign.commands.listing import TOPICS
 from codesign.commands.parser import parser
 from codesign.commands.skeletons import new, new_file
 from codesign.config import own_files, scenario_from_config
@@ -40,7 +40,7 @@ def parsed(block: Block):
 def compose(known, folder: Path) -> None:
     """Whatever a command would look up in `conf/` exists and takes these values."""
     words = list(getattr(known, "overrides", ()))
-    if known.command == "list" and known.group in ASKED:
+    if known.command == "list" and known.group in TOPICS:
         words = [word for word in known.words if "=" in word]
     if known.command == "compare":
         words, _ = without_along(words)

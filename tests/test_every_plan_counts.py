@@ -17,7 +17,7 @@ from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.staging import distinct_plans, equal_plans
 from codesign.study.feasible_plans import Rules
-from codesign.verification import Asked, CheckedModel, Refuted, derivation_of, verify
+from codesign.verification import CheckedModel, Refuted, VerifiedProblem, derivation_of, verify
 from codesign.verification.coverage import cover
 from codesign.verification.legal_plans import LegalPlans
 
@@ -143,7 +143,7 @@ def proof():
     trace = SEARCH.run(problem, 0)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}
-    asked = Asked(problem.scenario, problem.space, problem.objective, problem.objective.goal)
+    asked = VerifiedProblem(problem.scenario, problem.space, problem.objective, problem.objective.goal)
     return asked, derivation_of(trace.evidence.header | {"counts": counts}, trace.evidence.tables)
 
 

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from codesign.config.composition import compose
-from codesign.config.engines import Exchange, known_exchange, reached, with_engine
+from codesign.config.engines import Exchange, fitted_exchanges, reached, with_engine
 from codesign.evidence.validation.across_nodes import fit_exchange, table_of
 
 FABRIC = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
@@ -58,11 +58,11 @@ def test_exchange_constants_are_written_and_read():
     rows = exchanged(Exchange(30e-6, 70e-6, 2e-8, 200e9, 1e-6, 0.8, 0.5, 0.9, "ranks"))
     assert table_of(rows.head(5)) == ""
     assert table_of(rows.head(40)).splitlines()[1].startswith("a,combine,fp8,False,")
-    assert ("deepep_normal", "dispatch", "fp8", False) in known_exchange()
+    assert ("deepep_normal", "dispatch", "fp8", False) in fitted_exchanges()
 
 
 def test_an_exchange_between_and_beyond_the_links_that_were_measured():
-    one = known_exchange()["deepep_low_latency", "dispatch", "fp8", False]
+    one = fitted_exchanges()["deepep_low_latency", "dispatch", "fp8", False]
     assert one.rate(900e9) == pytest.approx(one.rate_bytes_per_s)
     assert one.rate(450e9) == pytest.approx(one.rate_bytes_per_s * 0.5**one.link_power)
     assert one.rate(3600e9) == pytest.approx(4 * one.rate(900e9))

@@ -59,7 +59,7 @@ def test_the_best_of_every_plan_is_what_the_model_says(found, answerer, seed):
     shown = answer.run.designs
     np.testing.assert_allclose(shown["objective"][0], every["objective"][0], rtol=1e-12)
     np.testing.assert_allclose(shown["excess"][0], every["excess"][0], rtol=1e-9, atol=1e-12)
-    assert answer.kept == int(every["feasible"].sum())
+    assert answer.feasible_count == int(every["feasible"].sum())
     assert bool(shown["feasible"][0]) == bool(feasible(every["excess"][0]))
     same = {"time_s", "capex_usd", "usage.hbm", "limit.capex_usd", "breakdown_s.tp", "memory_bytes.hbm/weights"}
     for name in same:

@@ -15,7 +15,7 @@ from example_run import write_run
 
 from codesign.commands.cli import main
 from codesign.commands.export import TARGETS, exported
-from codesign.commands.export_plan import SERVERS, TRAINERS, deployment, known_options, published, unsaid
+from codesign.commands.export_plan import SERVERS, TRAINERS, deployment, published, supported_options, unsaid
 from codesign.commands.export_training import RECIPES
 from codesign.commands.launch import read_launch, with_launch
 from codesign.core.errors import ConfigError
@@ -75,7 +75,7 @@ def switches(words: list[str]) -> dict[str, list[str]]:
 
 def check_switches(files: dict[str, str], target: str) -> None:
     """Every option, those in comments too, and every value that has choices."""
-    known = known_options(target)
+    known = supported_options(target)
     for name, text in files.items():
         if name == "benchmark.sh":
             continue
@@ -156,7 +156,7 @@ def test_manifests_hold_the_same_switches(served):
                 continue
             (container,) = document["spec"]["template"]["spec"]["containers"]
             assert container["image"].startswith("FILL-IN")
-            assert set(switches(container["args"])) <= set(known_options("vllm"))
+            assert set(switches(container["args"])) <= set(supported_options("vllm"))
 
 
 def test_what_has_no_parser_says_so_first(served):
@@ -374,8 +374,8 @@ def test_a_shape_that_the_plan_chose_is_no_published_model(tmp_path):
 
 def test_recipes_are_those_of_the_package():
     for module, name in RECIPES.values():
-        assert module in known_options("torchtitan")["--module"]
-        assert name in known_options("torchtitan")["--config"]
+        assert module in supported_options("torchtitan")["--module"]
+        assert name in supported_options("torchtitan")["--config"]
     assert all((conf_dir() / "model" / f"{name}.yaml").is_file() for name in RECIPES)
 
 

@@ -26,7 +26,7 @@ from codesign.commands.left_files import discard_run
 from codesign.commands.multirun import alone_in
 from codesign.commands.setup import CheckedEntries
 from codesign.config import study_from_config
-from codesign.config.plain_composition import Composition, kept
+from codesign.config.plain_composition import Composition, cached
 from codesign.config.study import documented_scenario
 from codesign.core import atomic_files
 from codesign.core import disk_cache as kept_on_disk
@@ -93,7 +93,7 @@ def test_evaluate_and_optimize_without_a_plan_end_with_2(capsys, tmp_path, monke
 
 def composition(_):
     made = Composition({"a": 1.5}, {"g": "o"})
-    return kept((), [], lambda: made).config["a"]
+    return cached((), [], lambda: made).config["a"]
 
 
 def program(_):
@@ -107,7 +107,7 @@ def chart(folder):
 
 
 def text(_):
-    return kept_on_disk.kept_text("kind", "key", lambda: "a text\nof lines\n")
+    return kept_on_disk.cached_text("kind", "key", lambda: "a text\nof lines\n")
 
 
 def compiled(folder):
@@ -140,7 +140,7 @@ def flip(path: Path, at: int) -> None:
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("cache", [text, composition, program, chart, compiled])
 def test_a_damaged_cache_is_made_anew_in_silence(cache, damage, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(kept_on_disk, "_place", [tmp_path / "cache"])
+    monkeypatch.setattr(kept_on_disk, "_folder", [tmp_path / "cache"])
     first = cache(tmp_path)
     (path,) = [one for one in (tmp_path / "cache").rglob("*") if one.is_file()]
     whole = path.read_bytes()

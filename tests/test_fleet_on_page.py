@@ -11,7 +11,7 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.explorer.reader_page import fleet
-from codesign.report.fleet_figures import PARTS, fleet_table, fleet_told
+from codesign.report.fleet_figures import PARTS, fleet_headline, fleet_table
 from codesign.report.run_folder import MissingPart
 from codesign.report.sections import fleet_by_hour, fleet_over_time, served_by
 from codesign.simulation.fleet import Agreed, RequestClass, conversations, simulate_fleet
@@ -35,7 +35,7 @@ def folder(found, tmp_path):
     (tmp_path / "simulation").mkdir()
     (tmp_path / "day").mkdir()
     fleet_table(found, LIMITS).to_csv(tmp_path / "simulation" / "fleet.csv", index=False)
-    told = {"headline": fleet_told(found, LIMITS), "classes": found.by_class(LIMITS), "replicas": 3}
+    told = {"headline": fleet_headline(found, LIMITS), "classes": found.by_class(LIMITS), "replicas": 3}
     (tmp_path / "simulation" / "fleet.json").write_text(json.dumps(told), encoding="utf-8")
     hours = pd.DataFrame({
         "hour": range(3), "requests_per_s": [1.0, 4.0, 2.0], "replicas": [1, 3, 2], "power_w": [1e3, 3e3, 2e3],

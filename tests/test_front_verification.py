@@ -20,7 +20,7 @@ from codesign.search.front.dual_pool import Statement
 from codesign.search.front.parametric_sequence import ParametricSequence, Remembering
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
-from codesign.verification import Answer, Asked, Refuted, verify_front
+from codesign.verification import Answer, Refuted, VerifiedProblem, verify_front
 from codesign.verification.front_check import Statements, check_points, envelope, front_of, volume
 from codesign.verification.model_answers import CheckedModel
 
@@ -34,7 +34,7 @@ SPACE = DesignSpace(
     },
 )  # fmt: skip
 PROBLEM = Problem(training(), SPACE, Objective("time_s", limits={"capex_usd": 60e6}))
-ASKED = Asked(PROBLEM.scenario, SPACE, PROBLEM.objective, "time_s", targets=(), levelled={"capex_usd": 1.0})
+ASKED = VerifiedProblem(PROBLEM.scenario, SPACE, PROBLEM.objective, "time_s", targets=(), levelled={"capex_usd": 1.0})
 Stored = tuple[dict, dict]
 
 
@@ -153,7 +153,7 @@ def test_a_bound_is_of_designs_within_its_level(stored: Stored, beyond: float, r
     point = header["front"]["points"][i]
     point["levels"] = {name: kept[k] for k, name in enumerate(front.metrics) if finite[k]}
     point |= {"bound": float(np.exp(bound[own])), "gap": float(np.expm1(front.logs[i, 0] - bound[own]))}
-    one = {"of": front.of[[i]], "values": front.values[[i]], "told": {**front.told, "points": [point]}}
+    one = {"of": front.of[[i]], "values": front.values[[i]], "summary": {**front.summary, "points": [point]}}
     moved = dataclasses.replace(front, statements=Statements(front.statements.metric, level, bound), **one)
     if refused:
         with pytest.raises(Refuted, match="better than its bound"):
@@ -223,14 +223,14 @@ def test_a_pool_backs_no_more_than_its_weights_say():
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     exact = np.concatenate([oracle.tangents(np.full(len(grid), p), grid, 1.0).exact for p in range(oracle.count)])
     rng = np.random.default_rng(1)
-    middle = np.array([one.values for one in walk.found])[:, 1:]
+    middle = np.array([one.values for one in walk.designs])[:, 1:]
     levels = rng.uniform(middle.min(axis=0) - 0.3, middle.max(axis=0) + 0.3, (40, 2))
     asked = [Statement("goal", {"energy": float(a), "money": float(b)}, np.inf) for a, b in levels]
     backed = walk.sweep.pool.back(asked, oracle)
     best = [np.where((exact[:, 1:] <= level).all(axis=1), exact[:, 0], np.inf).min() for level in levels]
     assert (backed.bounds <= np.array(best) + 1e-6).all()
     assert np.isfinite(backed.bounds).sum() > 10
-    claimed = [Statement("goal", one.levels, one.lower) for one in walk.found]
+    claimed = [Statement("goal", one.levels, one.lower) for one in walk.designs]
     again = walk.sweep.pool.back(claimed, oracle)
     np.testing.assert_allclose(again.bounds, [one.bound for one in claimed], rtol=0, atol=1e-9)
     assert isinstance(ParametricSequence(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)

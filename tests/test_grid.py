@@ -14,7 +14,7 @@ from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
 from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen
-from codesign.search.exhaustive.sweep import Kept
+from codesign.search.exhaustive.sweep import TopDesigns
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import TOLERANCE, Objective, feasible
@@ -49,7 +49,7 @@ def everything(problem):
 @pytest.mark.slow
 def test_keeps_what_all_points_show(problem, everything):
     goal, excess, time, _ = everything
-    kept = screen(problem, BLOCK, keep=4).kept
+    kept = screen(problem, BLOCK, keep=4).top
     score = np.where(feasible(excess), goal, np.inf)
     assert int(kept.feasible) == np.isfinite(score).sum() < score.size
     assert kept.histogram.sum() == int(kept.feasible)
@@ -80,21 +80,21 @@ def test_optimum_that_misses_its_limit_by_a_hair(problem, everything):
     limit = float(capex[best]) / (1 + 3 * TOLERANCE)
     truth = np.where(feasible(np.maximum(excess, capex / limit - 1)), goal, np.inf)  # the limit before was wider
     asked = dataclasses.replace(problem, objective=Objective(problem.objective.goal, limits={"capex_usd": limit}))
-    kept = screen(asked, 1280).kept
+    kept = screen(asked, 1280).top
     assert int(kept.feasible) == np.isfinite(truth).sum()
     assert np.exp(kept.best[0]) == pytest.approx(truth.min(), rel=1e-12)
     assert tuple(kept.best_at[0]) == np.unravel_index(truth.argmin(), truth.shape) != best
 
 
-def same(a: Kept, b: Kept) -> bool:
-    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(Kept))
+def same(a: TopDesigns, b: TopDesigns) -> bool:
+    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(TopDesigns))
 
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_interrupted_search_continues_to_the_bit(problem, tmp_path, monkeypatch, inside):
     """Stopped between blocks, or in the middle of one."""
     whole = screen(problem, BLOCK, keep=4)
-    calls, original = [], Kept._front
+    calls, original = [], TopDesigns._front
 
     def stop(*_):
         calls.append(1)
@@ -106,14 +106,14 @@ def test_interrupted_search_continues_to_the_bit(problem, tmp_path, monkeypatch,
         stop()
 
     if inside:
-        monkeypatch.setattr(Kept, "_front", stop_inside)
+        monkeypatch.setattr(TopDesigns, "_front", stop_inside)
     first = screen(problem, BLOCK, lambda p: None if inside else stop(), 4, Saving(str(tmp_path / CHECKPOINT)))
-    monkeypatch.setattr(Kept, "_front", original)
+    monkeypatch.setattr(TopDesigns, "_front", original)
     assert 0 < first.evaluated < whole.evaluated
     assert "interrupted after" in first.stopped
-    assert not same(first.kept, whole.kept)
+    assert not same(first.top, whole.top)
     again = screen(problem, BLOCK, keep=4, saving=Saving(str(tmp_path / "next.npz"), resume=str(tmp_path)))
-    assert same(again.kept, whole.kept)
+    assert same(again.top, whole.top)
     assert again.evaluated == whole.evaluated
     assert (tmp_path / "next.npz").is_file()
 
@@ -138,7 +138,7 @@ def test_memory_does_not_grow_with_points(problem, monkeypatch):
         kept = sweep.fresh()
         for plan, level in [next(sweep.blocks())]:
             sweep.take(kept, sweep.evaluated(plan, level))
-        fixed = sum(getattr(kept, f.name).nbytes for f in dataclasses.fields(Kept) if f.name != "by_value")
+        fixed = sum(getattr(kept, f.name).nbytes for f in dataclasses.fields(TopDesigns) if f.name != "by_value")
         return sweep.axes.level_count, fixed + sum(level.nbytes for level in sweep.axes.levels)
 
     few, small = of(30)

@@ -168,12 +168,12 @@ def test_front_over_groups_against_random_designs(grouped: GroupOracle):
     """No design that keeps a level lies below the bound proven there; those of the front keep theirs."""
     walk = FrontWalk(ParametricSequence(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
     assert walk.run() == ""
-    assert len(walk.found) > 12
+    assert len(walk.designs) > 12
     rng = np.random.default_rng(1)
     plans = grouped.sample(rng, 10**6)
     exact = [grouped.tangents(plans, rng.uniform(size=(len(plans), 3)), 50.0).exact for _ in range(20)]
     goal, others = (np.concatenate(exact)[:, [grouped.names.index(name)]] for name in (GOAL, "time_s"))
-    for one in walk.found:
+    for one in walk.designs:
         assert one.closed
         assert one.gap <= 5e-3 + 1e-9
         assert one.values[1] <= one.levels.get("time_s", np.inf) + 1e-6

@@ -201,7 +201,7 @@ def test_what_is_looked_up_at_many_points(name, points):
         wanted = np.asarray(at_once(np.broadcast_to(x, points + own), np.broadcast_to(at, points + places)))
         turned = [np.moveaxis(part, range(lead), range(-lead, 0)) for part in (x, at)]
         program, slots = equations.flatten(traced), dict[int, np.ndarray]()
-        slots |= {slot: np.reshape(value, (*value.shape, *(1,) * lead)) for slot, value in program.known.items()}
+        slots |= {slot: np.reshape(value, (*value.shape, *(1,) * lead)) for slot, value in program.constants.items()}
         slots |= dict(zip(program.inputs, turned, strict=True))
         for equation in program.equations:
             kinds = [program.kinds[slot] for slot in equation.inputs]

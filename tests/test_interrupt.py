@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from codesign.config import study_from_config
-from codesign.search.exhaustive.grid import CHECKPOINT, Saving, kept_of, screen
+from codesign.search.exhaustive.grid import CHECKPOINT, Saving, screen, trace_of_screened
 
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
 CERTIFIED = ["calibration=h100_sxm_roofline", "search=certified", "search.gap=1e-12", "search.explain=false"]  # lasts
@@ -78,5 +78,5 @@ def test_a_killed_grid_goes_on_where_it_was(tmp_path):
     assert told[0] > 1024  # what the killed one had done is not done again
     whole = screen(problem, 1024)
     assert again.evaluated == whole.evaluated
-    for name, column in kept_of(problem, whole).points.items():
-        np.testing.assert_array_equal(kept_of(problem, again).points[name], column)
+    for name, column in trace_of_screened(problem, whole).points.items():
+        np.testing.assert_array_equal(trace_of_screened(problem, again).points[name], column)

@@ -6,7 +6,7 @@ from example_run import write_run
 from omegaconf import OmegaConf
 
 from codesign.config import composition, plain_composition
-from codesign.config.plain_composition import Composition, kept
+from codesign.config.plain_composition import Composition, cached
 from codesign.core import disk_cache as kept_on_disk
 from codesign.core.json_yaml import dumps
 from codesign.report import charts, pages
@@ -15,7 +15,7 @@ from codesign.report.run_folder import read_run
 
 @pytest.fixture
 def kept_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_on_disk, "_place", [tmp_path / "cache"])
+    monkeypatch.setattr(kept_on_disk, "_folder", [tmp_path / "cache"])
     return tmp_path / "cache"
 
 
@@ -24,8 +24,8 @@ def kept_here(tmp_path, monkeypatch):
 def test_a_composition_read_back_is_the_one_that_was_made(given, kept_here):
     files = composition.edition()
     made = composition._composed_anew(given)
-    assert kept(given, files, lambda: made) is made
-    result = kept(given, files, lambda: pytest.fail("composed again"))
+    assert cached(given, files, lambda: made) is made
+    result = cached(given, files, lambda: pytest.fail("composed again"))
     assert repr(result) == repr(made)
     assert OmegaConf.is_struct(composition._chosen(given, files))
 
@@ -35,37 +35,37 @@ def test_another_word_in_a_file_is_another_composition(kept_here, tmp_path):
     for age, value in enumerate((1, 2, 1)):
         file.write_text(f"a: {value}", encoding="utf-8")
         read = OmegaConf.to_container(OmegaConf.load(file))
-        made = kept(("a=b",), [(str(file), age)], lambda read=read: Composition(read, {}))
+        made = cached(("a=b",), [(str(file), age)], lambda read=read: Composition(read, {}))
         assert made.config == {"a": value}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"config": [1], "options": {}}', '{"config": {}}'])
 def test_what_cannot_be_read_is_composed_anew(text, kept_here, tmp_path):
     made = Composition({"a": 1.5}, {"g": "o"})
-    kept((), [], lambda: made)
+    cached((), [], lambda: made)
     (path,) = (kept_here / "composed").iterdir()
     path.write_text(text, encoding="utf-8")
-    assert kept((), [], lambda: made) is made
-    assert plain_composition._read_kept(path.read_text(encoding="utf-8").partition("\n")[2]) is not None
+    assert cached((), [], lambda: made) is made
+    assert plain_composition._stored_composition(path.read_text(encoding="utf-8").partition("\n")[2]) is not None
 
 
 def test_what_json_would_change_is_not_kept(kept_here):
     made = Composition({"a": {1: 2}, "b": float("inf")}, {})
-    assert kept((), [], lambda: made) is made
-    assert kept((), [], lambda: made) is made
+    assert cached((), [], lambda: made) is made
+    assert cached((), [], lambda: made) is made
     assert not (kept_here / "composed").exists()
 
 
 def test_nothing_is_kept_where_nothing_can_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    monkeypatch.setattr(kept_on_disk, "_place", [tmp_path / "file"])
-    assert [kept_on_disk.kept_text("kind", "key", lambda: "text") for _ in range(2)] == ["text", "text"]
+    monkeypatch.setattr(kept_on_disk, "_folder", [tmp_path / "file"])
+    assert [kept_on_disk.cached_text("kind", "key", lambda: "text") for _ in range(2)] == ["text", "text"]
 
 
 def test_the_oldest_of_too_many_goes(kept_here, monkeypatch):
-    monkeypatch.setattr(kept_on_disk, "MOST_KEPT", 3)
+    monkeypatch.setattr(kept_on_disk, "MAX_TEXTS", 3)
     for at in range(5):
-        kept_on_disk.kept_text("kind", str(at), lambda: "text")
+        kept_on_disk.cached_text("kind", str(at), lambda: "text")
     assert len(list((kept_here / "kind").iterdir())) == 3
 
 

@@ -83,7 +83,7 @@ def test_memory_used_again_moves_no_number(seed):
     kept = [point.copy() for point in points]
     alike = {slot: (shape, bool(program.reached(program.inputs).intersection([slot])))
              for slot, shape in enumerate(program.shapes)}  # fmt: skip
-    again = Running(program.equations, program.inputs, program.outputs, program.known, program.kinds, 1, alike)
+    again = Running(program.equations, program.inputs, program.outputs, program.constants, program.kinds, 1, alike)
     for _ in range(2):
         for was, now in zip(running(program)(*points), again(*points), strict=True):
             np.testing.assert_array_equal(now, was)
@@ -105,7 +105,7 @@ def test_choices_are_written_over_what_nobody_reads():
         points = [rng.uniform(size=40), rng.uniform(size=40), first, rng.uniform(size=40)]
         alone = program.reached(program.inputs[2:3]) if len(first) == 1 else ()
         alike = {slot: slot in alone and program.kinds[slot].kind == "b" for slot in range(len(program.shapes))}
-        again = Running(program.equations, program.inputs, program.outputs, program.known, program.kinds, 1, alike)
+        again = Running(program.equations, program.inputs, program.outputs, program.constants, program.kinds, 1, alike)
         for was, now in zip(running(program)(*points), again(*points), strict=True):
             np.testing.assert_array_equal(now, was)
 

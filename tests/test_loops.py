@@ -71,7 +71,7 @@ def test_a_row_has_the_same_bits_whatever_was_asked_before(monkeypatch: pytest.M
     rows = [draw.uniform(0.1, 3.0, 40), draw.uniform(0.1, 3.0, 40)]
     fresh, busy = (control_flow.Loop(lambda *inputs: [waiting(*inputs)], several=True) for _ in range(2))
     (result,) = fresh.rows(rows)
-    monkeypatch.setattr(control_flow, "KEPT_BYTES", 0)  # nothing is looked up
+    monkeypatch.setattr(control_flow, "CACHE_BYTES", 0)  # nothing is looked up
     busy.rows([draw.uniform(0.1, 3.0, 10_000), draw.uniform(0.1, 3.0, 10_000)])
     np.testing.assert_array_equal(busy.rows(rows)[0], result)
     assert busy.done == 10_040
@@ -81,9 +81,9 @@ def test_each_distinct_row_is_done_once() -> None:
     looped, inputs = row_loop(), some_rows(50)
     doubled = [np.concatenate([each, each[::-1]]) for each in inputs]
     (result,) = looped.rows(doubled)
-    assert (looped.asked, looped.done) == (100, 50)
+    assert (looped.requested, looped.done) == (100, 50)
     (again,) = looped.rows([each[10:20] for each in inputs])
-    assert (looped.asked, looped.done) == (110, 50)
+    assert (looped.requested, looped.done) == (110, 50)
     np.testing.assert_array_equal(again, result[10:20])
     np.testing.assert_array_equal(result[:50], result[50:][::-1])
 
@@ -107,17 +107,17 @@ def test_long_inputs_are_told_apart_by_every_number() -> None:
 
 @pytest.mark.slow
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_flow, "KEPT_BYTES", 4000)
+    monkeypatch.setattr(control_flow, "CACHE_BYTES", 4000)
     looped = row_loop()
     for seed in range(40):
         inputs = some_rows(30, seed)
         np.testing.assert_allclose(looped.rows(inputs)[0], jax.vmap(halvings)(*inputs), rtol=1e-15)
         assert looped._bytes <= 4000
         assert looped._bytes == sum(
-            control_flow.DIGEST + part[row].nbytes for results, row in looped._kept.values() for part in results
+            control_flow.DIGEST + part[row].nbytes for results, row in looped._cached.values() for part in results
         )
     looped.rows(some_rows(500))  # more than is kept: given, not kept
-    assert not looped._kept
+    assert not looped._cached
 
 
 def test_threads_find_the_same() -> None:

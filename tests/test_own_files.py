@@ -18,12 +18,12 @@ from codesign.commands.cli import main
 from codesign.commands.optimize import run_study
 from codesign.commands.skeletons import WITHOUT_CODE
 from codesign.config import available, own_files, scenario_from_config, study_from_config, study_from_resolved
-from codesign.config.own import texts
+from codesign.config.user_files import texts
 from codesign.core.errors import ConfigError
 from codesign.core.json_yaml import write_yaml
-from codesign.explorer.beginning import given, own_words
+from codesign.explorer.beginning import config_words, given
 from codesign.explorer.proving import PROCESS, searched
-from codesign.report.run_folder import own_conf, read_run
+from codesign.report.run_folder import copied_conf, read_run
 from codesign.search.exhaustive.chunks import ChunkWork, study_of
 from codesign.search.exhaustive.sweep import Sweep
 
@@ -140,8 +140,8 @@ def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, 
     assert main(["verify", str(run), "--attack", "64"]) == 0  # wherever the files lay
     explored = given([str(run)])
     assert explored.study.conf == ((run / "conf").resolve(),)
-    assert own_words(explored.study) == ["--conf", str((run / "conf").resolve())]
-    words = [*PROCESS, "0", str(tmp_path / "proof"), *own_words(explored.study), *searched(explored, {})]
+    assert config_words(explored.study) == ["--conf", str((run / "conf").resolve())]
+    words = [*PROCESS, "0", str(tmp_path / "proof"), *config_words(explored.study), *searched(explored, {})]
     root = str(Path(codesign.__file__).resolve().parent.parent)
     proof = subprocess.run([sys.executable, *words], env=os.environ | {"PYTHONPATH": root}, capture_output=True)
     assert proof.returncode == 0, proof.stderr
@@ -152,7 +152,7 @@ def test_a_run_keeps_the_files_it_was_composed_with(mine: Path, tmp_path: Path, 
     changed = run / "conf" / "accelerator" / "chip.yaml"
     changed.write_text(CHIP.replace("650", "651"), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"chip\.yaml' is not what the run wrote"):
-        own_conf(run)
+        copied_conf(run)
     changed.unlink()
     capsys.readouterr()
     assert main(["verify", str(run)]) == 1

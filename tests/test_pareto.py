@@ -119,8 +119,8 @@ def test_front_of_two_metrics_against_calculus():
     walk = walked((GOAL, "money"), 6, between=4)
     programmes = walk.sweep.oracle.inner
     assert walk.done == 7
-    assert len(walk.found) >= 24
-    for one in walk.found:
+    assert len(walk.designs) >= 24
+    for one in walk.designs:
         time, money = np.exp(one.values)
         assert one.closed
         assert -1e-9 <= one.gap <= 5e-3 + 1e-9
@@ -134,7 +134,7 @@ def test_hypervolume_of_two_metrics_lies_between_what_is_found_and_what_is_prove
     ratios = []
     for between in (0, 8):
         walk = walked((GOAL, "money"), 6, between)
-        values = np.array([one.values for one in walk.found])
+        values = np.array([one.values for one in walk.designs])
         reference = np.array([np.log(100.0), np.log(19.0)])
         line = np.linspace(walk.least["money"], reference[1], 20001)
         top = np.log(walk.sweep.oracle.inner.least_time(1.0)) - line
@@ -155,13 +155,13 @@ def test_front_of_three_metrics_against_a_fine_grid():
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     plan = np.repeat(np.arange(oracle.count), len(grid))
     exact = oracle.tangents(plan, np.tile(grid, (oracle.count, 1)), 1.0).exact
-    for one in walk.found:
+    for one in walk.designs:
         inside = np.ones(len(exact), dtype=bool)
         for name, most in one.levels.items():
             inside &= exact[:, oracle.names.index(name)] <= most
         assert one.closed
         assert not inside.any() or exact[inside, 0].min() >= one.lower - 1e-9
-    values = np.array([one.values for one in walk.found])
+    values = np.array([one.values for one in walk.designs])
     assert len(non_dominated_rows(values)) >= 8
     reference = values.max(axis=0) + 0.1
     best = exact[(exact < reference).all(axis=1)]
@@ -178,7 +178,7 @@ def test_lines_bound_every_plan_at_levels_that_were_never_asked(rows):
     line = np.linspace(0, 1, 61)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     exact = np.array([oracle.tangents(np.full(len(grid), p), grid, 1.0).exact for p in range(oracle.count)])
-    values = np.array([one.values for one in walk.found])[:, 1:]
+    values = np.array([one.values for one in walk.designs])[:, 1:]
     rng, columns, raised, never = np.random.default_rng(1), [oracle.names.index(row) for row in rows[1:]], 0, 0
     between = Between(walk.sweep, rows[1:])
     for _ in range(50):
@@ -187,7 +187,7 @@ def test_lines_bound_every_plan_at_levels_that_were_never_asked(rows):
         between.lines.raise_(floor, level)
         best = np.where((exact[..., columns] <= level).all(axis=2), exact[..., 0], np.inf).min(axis=1)
         assert (floor <= best + 1e-6).all()
-        raised += int((floor > walk.found[0].lower).sum())
+        raised += int((floor > walk.designs[0].lower).sum())
         never += int((floor > exact[..., 0].max()).sum())
     assert raised > 100
     assert never > 0 or len(rows) == 2
@@ -212,15 +212,15 @@ def test_a_front_has_designs_between_those_that_were_solved():
     """Blends: many times the designs of the levels, each within the gap of the true least time at its money."""
     walk = walked((GOAL, "money"), 3, between=2)
     least = walk.sweep.oracle.inner.least_time
-    assert len(walk.found) > 30
-    inside = [one for one in walk.found if 0.3 < np.exp(one.values[1]) < 20]
+    assert len(walk.designs) > 30
+    inside = [one for one in walk.designs if 0.3 < np.exp(one.values[1]) < 20]
     assert all(one.values[0] <= np.log(least(np.exp(one.values[1]))) + 6e-3 for one in inside)
 
 
 def test_later_programmes_ask_less_than_the_first():
     """The same level once more costs hardly a point; a bound never rises above what a fresh search finds."""
     walk = walked((GOAL, "money"), 6)
-    sweep, one = walk.sweep, walk.found[-1]
+    sweep, one = walk.sweep, walk.designs[-1]
     before = sweep.oracle.evaluated
     again = sweep.solve(GOAL, dict(one.levels))
     fresh = ParametricSequence(Remembering(Rooms()), (), sweep.effort, 1)
@@ -255,7 +255,7 @@ def test_interrupt_leaves_the_front_so_far():
         ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient
     )
     assert walk.run() == "interrupted"
-    assert len(walk.found) == 3
+    assert len(walk.designs) == 3
 
 
 @pytest.mark.slow

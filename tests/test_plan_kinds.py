@@ -6,7 +6,7 @@ import pytest
 from codesign import study_from_config
 from codesign.search.exhaustive import Sweep
 from codesign.staging import blocks
-from codesign.staging.blocks import ONE, UNKNOWN, ZERO, known_of
+from codesign.staging.blocks import ONE, UNKNOWN, ZERO, codes_of
 
 STUDIES = {
     "photonic": ["experiment=photonic_rack"],
@@ -16,8 +16,8 @@ STUDIES = {
 
 def test_what_is_known_of_rows():
     rows = np.array([[0.0, -0.0], [1.0, 1.0], [0.0, 1.0], [2.0, 2.0], [np.nan, 0.0]])
-    assert known_of(rows).tolist() == [ZERO, ONE, UNKNOWN, UNKNOWN, UNKNOWN]
-    assert known_of(np.array([[False, False], [True, True], [True, False]])).tolist() == [ZERO, ONE, UNKNOWN]
+    assert codes_of(rows).tolist() == [ZERO, ONE, UNKNOWN, UNKNOWN, UNKNOWN]
+    assert codes_of(np.array([[False, False], [True, True], [True, False]])).tolist() == [ZERO, ONE, UNKNOWN]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def proofs(problem) -> list[PartProof]:
 
 
 def alike(a: PartProof, b: PartProof) -> bool:
-    return (a.lower, a.designs, a.told.keys()) == (b.lower, b.designs, b.told.keys())
+    return (a.lower, a.designs, a.reports.keys()) == (b.lower, b.designs, b.reports.keys())
 
 
 def test_parts_hold_every_legal_plan_once(problem):
@@ -56,7 +56,7 @@ def test_any_order_is_the_same(proofs, seed):
         heap.append(merged(a, b))
     assert heap[0].lower == min(one.lower for one in proofs)
     assert list(heap[0].designs) == sorted(d for one in proofs for d in one.designs)[:3]
-    assert sorted(heap[0].told) == list(range(len(proofs)))
+    assert sorted(heap[0].reports) == list(range(len(proofs)))
 
 
 def test_merging_is_associative_commutative_and_idempotent(proofs):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from codesign.commands.skeletons import CLASSES, KINDS, new, told
+from codesign.commands.skeletons import CLASSES, KINDS, new, next_steps
 from codesign.core.errors import ConfigError
 
 SOURCE = Path(__file__).parent / "data" / "plugin" / "codesign_torus"
@@ -177,7 +177,7 @@ def test_skeletons_of_every_kind_work_as_they_are_written(tmp_path: Path):
         assert files[0].is_file()
         chosen = {"workload": "experiment", "kernel": "calibration"}.get(kind, kind)
         asked = f"codesign {'optimize' if kind in ('search', 'runner') else 'evaluate'} {chosen}=my_{kind}"
-        assert asked in told(kind, f"my_{kind}", files)
+        assert asked in next_steps(kind, f"my_{kind}", files)
     project = tmp_path / "mine"
     entry = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"][
         "codesign.plugins"

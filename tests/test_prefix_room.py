@@ -239,7 +239,7 @@ def test_the_worth_of_a_terabyte_is_a_slope():
     host = scenario.cluster.host.memory
     more = replace(scenario, {HOST: host.capacity_bytes + 1e9})  # of each of four: 4 GB in all
     result = (numbers_of(more)["prefix_hit_rate"] - numbers["prefix_hit_rate"]) * 250
-    assert worth["host"].found == pytest.approx(result, rel=0.02)
+    assert worth["host"].hit_ratio == pytest.approx(result, rel=0.02)
     assert worth["host"].usd == pytest.approx(worth["host"].requests * numbers["capex_usd"])
     assert worth["host"].price_usd == pytest.approx(1e12 * float(host.usd_per_byte))
 

@@ -4,7 +4,7 @@ import pytest
 
 from codesign.config import available, compose, conf_dir, scenario_from_config
 from codesign.config.groups import read_yaml
-from codesign.config.own import own_files
+from codesign.config.user_files import own_files
 from codesign.core.errors import ConfigError
 
 LISTED = read_yaml(conf_dir() / "prices" / "catalogue_2026.yaml")["usd_per_device"]

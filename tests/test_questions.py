@@ -11,7 +11,7 @@ import pytest
 import codesign
 from codesign import study_from_config
 from codesign.commands import ask
-from codesign.commands.ask import _place, _with_counts, _with_every_degree
+from codesign.commands.ask import _candidate_space, _with_counts, _with_every_degree
 from codesign.commands.buy import jobs_of
 from codesign.commands.candidates import Candidate, study_of
 from codesign.commands.cli import main
@@ -295,7 +295,9 @@ def test_a_margin_that_is_too_wide_gives_way_to_a_narrower_one(tmp_path, monkeyp
         (tmp_path / str(enough) / "0" / "cost").write_text("2.0")
         monkeypatch.setattr(ask, "with_margin", lambda candidate, asked, margin: margin.slower)
         monkeypatch.setattr(ask, "_search", searched)
-        monkeypatch.setattr(ask, "kept_share", lambda one, asked, least=enough: float(one.best["objective"] > least))
+        monkeypatch.setattr(
+            ask, "share_within_limits", lambda one, _, least=enough: float(one.best["objective"] > least)
+        )
         result = ask._narrower(
             0.9, designed(0.5), designed(2.0), designed(1.0), Margin(2.0, 2.0), [8], tmp_path / str(enough), "0"
         )
@@ -342,7 +344,7 @@ def test_a_wrong_question_from_python_is_a_line(options, named, tmp_path):
 def test_two_pools_have_every_degree_where_their_plans_are_few():
     asked = serving_question(parsed(["serve", "llama31_8b", "--on", "h100", "--rate", "40/s", "--pools", "apart"]))
     candidate = asked.candidates[0]
-    place = _place(asked, candidate)
+    place = _candidate_space(asked, candidate)
     lists = {}
     for name, one in (("powers", candidate), ("every", _with_every_degree(candidate, place, [8, 24]))):
         lists[name] = study_of(_with_counts(one, [8, 24])).space.plan
@@ -357,6 +359,6 @@ def test_two_pools_have_every_degree_where_their_plans_are_few():
 def test_a_degree_that_the_user_listed_stays():
     words = ["serve", "llama31_8b", "--on", "h100", "--rate", "40/s", "--pools", "apart", "space.plan.tp=[1,2]"]
     asked = serving_question(parsed(words))
-    place = _place(asked, asked.candidates[0])
+    place = _candidate_space(asked, asked.candidates[0])
     assert not [text for text in place.finer if text.startswith("space.plan.tp=")]
     assert "space.plan.prefill_tp=every" in place.finer

@@ -31,7 +31,7 @@ from codesign.report import (
     wording,
     write_experiment_report,
 )
-from codesign.report.build import SECTIONS, _asked
+from codesign.report.build import SECTIONS, _is_shown
 from codesign.report.drawing import canvas, render, style
 from codesign.report.figures import digits_apart
 from codesign.report.labels import DASH, axis_prefix, number, unit_of
@@ -135,9 +135,9 @@ def test_headline_says_what_was_asked_found_and_proved(folder):
     run = read_run(folder)
     best = run.best
     assert wording.job(run) == "gpt3_175b training on 1,024 \u00d7 h100_sxm"
-    assert wording.asked(run).startswith("the lowest cost per million tokens, with capex at most $45.0")
-    assert f"${best['usd_per_million_tokens']:.3f}" in wording.found(run)
-    assert f"MFU {100 * best['mfu']:.1f}" in wording.found(run)
+    assert wording.objective_text(run).startswith("the lowest cost per million tokens, with capex at most $45.0")
+    assert f"${best['usd_per_million_tokens']:.3f}" in wording.best_design(run)
+    assert f"MFU {100 * best['mfu']:.1f}" in wording.best_design(run)
     assert wording.binds(best) == ("HBM 98.4%", "backward 47% of time", "tensor-parallel comm. 13% of time")
     assert "no certificate" in wording.certainty(run)
     assert "119,872 points" in wording.certainty(run)
@@ -327,8 +327,8 @@ def mixed_run(folder):
 
 def test_mix_shows_every_workload_and_what_they_share(folder):
     run = mixed_run(folder)
-    assert {"Workloads", "Shared hardware"} <= {title for title, _ in SECTIONS if _asked(run, title)}
-    assert wording.asked(run) == "one hardware for train and serve"
+    assert {"Workloads", "Shared hardware"} <= {title for title, _ in SECTIONS if _is_shown(run, title)}
+    assert wording.objective_text(run) == "one hardware for train and serve"
     assert "Geometric mean of cost per million tokens: $1.414; no hardware and no plans reach less than $1.400" in (
         sections.mix_text(run).replace("\u202f", " ")
     )
@@ -361,8 +361,10 @@ def test_the_value_of_an_inverse_search_has_its_unit(folder):
     assert "better than 661\u202fGB/s; the best one found has 662\u202fGB/s" in proof.text(run)
     near = certified_as(folder, goal="scale_up_bandwidth", sense="minimise", best=661.8e9, bound=661.5e9, gap=4e-4)
     assert "better than 661.5\u202fGB/s; the best one found has 661.8\u202fGB/s" in proof.text(near)
-    assert wording.asked(run).startswith("the least scale-up bandwidth, with capex at most")
-    assert wording.found(run).startswith(f"scale-up bandwidth {number(run.best['var.scale_up_bandwidth'], 'B/s')}, ")
+    assert wording.objective_text(run).startswith("the least scale-up bandwidth, with capex at most")
+    assert wording.best_design(run).startswith(
+        f"scale-up bandwidth {number(run.best['var.scale_up_bandwidth'], 'B/s')}, "
+    )
 
 
 def test_recommendation_models_count_samples(folder):
@@ -372,7 +374,7 @@ def test_recommendation_models_count_samples(folder):
     frame.to_parquet(folder / "designs.parquet")
     run = read_run(folder)
     assert {"Samples/s", "J/sample", "$/M samples"} <= set(text_tables.best_designs(run).head)
-    assert "cost per million samples" in wording.found(run)
+    assert "cost per million samples" in wording.best_design(run)
     assert [label for label, _, _ in wording.key_figures(run) if "oken" in label] == []
 
 

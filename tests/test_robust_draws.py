@@ -17,7 +17,7 @@ from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.uncertainty import metrics_under_draws, spreads
 from codesign.uncertainty.metrics import at_centre
-from codesign.verification import Asked, derivation_of, verify
+from codesign.verification import VerifiedProblem, derivation_of, verify
 
 GOAL, DRAWS, TAIL = "time_s * capex_usd", 6, 0.34
 SPACE = DesignSpace(
@@ -71,7 +71,9 @@ def test_the_proof_over_draws_is_verified(trace, tmp_path):
     write_evidence(trace.evidence, tmp_path)
     certificate = derivation_of(*read_evidence(tmp_path))
     cases = cases_of(PROBLEM, SEARCH.cases, SEARCH.aggregate, SEARCH.tail, 0)
-    asked = Asked(SEARCH.cases.with_room(PROBLEM.scenario), SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases)
+    asked = VerifiedProblem(
+        SEARCH.cases.with_room(PROBLEM.scenario), SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases
+    )
     answer = verify(asked, certificate.claim, certificate, 64, 0)
     assert answer.verified, answer.line
 

@@ -10,8 +10,8 @@ import pytest
 from builders import training
 
 from codesign.commands.left_files import read_evidence, write_evidence
-from codesign.commands.verify import _check_frame, cases_of, check_shown, check_told
-from codesign.commands.verify import asked_of as asked_of_study
+from codesign.commands.verify import _check_frame, cases_of, check_robust_summary, check_shown
+from codesign.commands.verify import problem_of as asked_of_study
 from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import get_path, replace
@@ -22,10 +22,10 @@ from codesign.search.blend import Blend
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
-from codesign.verification import Answer, Asked, Refuted, derivation_of, verify
+from codesign.verification import Answer, Refuted, VerifiedProblem, derivation_of, verify
 from codesign.verification.attack import Attack, aims_of
+from codesign.verification.bound_check import described
 from codesign.verification.model_answers import CheckedModel
-from codesign.verification.whole_check import described
 
 GOAL = "capex_usd * provisioned_power_w ** 0.5"  # the model's times are not compiled for these tests
 SPACE = DesignSpace(
@@ -51,9 +51,9 @@ STUDIES = {
 SEED = 5
 
 
-def asked_of(search: Robust) -> Asked:
+def asked_of(search: Robust) -> VerifiedProblem:
     cases = cases_of(PROBLEM, search.cases, search.aggregate, search.tail, SEED)
-    return Asked(PROBLEM.scenario, SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases)
+    return VerifiedProblem(PROBLEM.scenario, SPACE, PROBLEM.objective, GOAL, targets=(), cases=cases)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +66,10 @@ def nominal() -> CheckedModel:
     return CheckedModel(asked_of(STUDIES["worst"]).nominal)
 
 
-def model_of(asked: Asked, nominal: CheckedModel) -> CheckedModel:
+def model_of(asked: VerifiedProblem, nominal: CheckedModel) -> CheckedModel:
     """The same programs: scenarios are an argument of both."""
     model = copy.copy(nominal)
-    model.asked = asked
+    model.problem = asked
     return model
 
 
@@ -167,7 +167,7 @@ def test_a_case_left_out_is_refused(traces, kept, nominal):
     with pytest.raises(
         Refuted, match=r"tells of 4 cases by how = worst, .*; the study asks for 2 cases by how = worst"
     ):
-        check_told(asked_of(search), search, SEED, claimed, claim)
+        check_robust_summary(asked_of(search), search, SEED, claimed, claim)
     told = answer_of(stored, search, nominal).line
     assert told.startswith(f"not verified: best design: {GOAL} is ")
     header, tables = stored
@@ -200,7 +200,7 @@ def test_a_refuting_design_has_the_value_that_it_is_said_to_have_in_its_case(tra
     )
 
 
-def _attack(asked: Asked, nominal: CheckedModel) -> Attack:
+def _attack(asked: VerifiedProblem, nominal: CheckedModel) -> Attack:
     model = model_of(asked, nominal)
     return Attack(
         model, list(asked.lists.values()), *[np.zeros((1, 3), dtype=int)] * 3,
@@ -211,15 +211,15 @@ def _attack(asked: Asked, nominal: CheckedModel) -> Attack:
 def test_what_the_run_says_of_its_cases_is_checked(traces, kept, tmp_path):
     trace, search = traces["cvar"], STUDIES["cvar"]
     asked, claim = asked_of(search), derivation_of(*kept("cvar")).claim
-    check_told(asked, search, SEED, trace.certificate, claim)
+    check_robust_summary(asked, search, SEED, trace.certificate, claim)
     frame = designs(PROBLEM, trace, SEED)
     _check_frame(asked, RunFolder(tmp_path, {}, frame), claim)
     told = trace.certificate.as_plain()
     told["robust"]["cases"][1]["goal"] *= 1.001
     with pytest.raises(Refuted, match=r"^summary\.json: case 2 has goal .*, not "):
-        check_told(asked, search, SEED, Certificate.from_json(told), claim)
+        check_robust_summary(asked, search, SEED, Certificate.from_json(told), claim)
     with pytest.raises(Refuted, match=r"^summary\.json: case 1 has hbm_price .*, not "):
-        check_told(asked, search, SEED + 1, trace.certificate, claim)  # other random cases
+        check_robust_summary(asked, search, SEED + 1, trace.certificate, claim)  # other random cases
     others = frame[~np.isclose(frame["var.hbm"], claim.design["hbm"], rtol=1e-6)]
     with pytest.raises(Refuted, match=r"^designs\.parquet does not have the design that is claimed to be the best"):
         check_shown(RunFolder(tmp_path, {}, pd.DataFrame(others).reset_index(drop=True)), claim)

@@ -80,7 +80,7 @@ def computed_and_real(model, rng, points=24):
     u[::4] = np.round(u[::4])
     u = np.tile(u, (12, 1))
     given = dict(zip(program.inputs, (*plans.T, *u.T), strict=True))
-    mine = {slot: value[None] for slot, value in program.known.items()} | given
+    mine = {slot: value[None] for slot, value in program.constants.items()} | given
     real = dict(mine) | {slot: mine[slot].astype(np.longdouble) for slot in program.inputs[2:]}
     for equation in program.equations:
         kinds = [program.kinds[slot] for slot in equation.inputs]
@@ -182,14 +182,14 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_loses_its_digits_is_not_proven_and_the_operation_is_named(name):
-    from codesign.curvature.walk import TOLERATED, told
+    from codesign.curvature.walk import TOLERATED, reason
 
     function, words = LOSSES[name]
     (value,), walk = walked(lambda a, b, u, v: [jnp.log(function(5.0**u, 30.0**v))])
     (error,) = walk.rounding
     assert not value.constant
     assert not error.absolute <= TOLERATED
-    assert words in told(error)
+    assert words in reason(error)
 
 
 def test_an_offset_that_is_small_enough_keeps_the_proof():

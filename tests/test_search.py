@@ -66,7 +66,7 @@ def test_grid_finds_what_a_plain_loop_finds(problem: Problem, screened):
     for excess, usd in zip(*at_many(price)(points), strict=True):
         if excess <= 1e-6:
             best = min(best, usd)
-    assert np.exp(screened.kept.best[0]) == pytest.approx(best, rel=1e-5)
+    assert np.exp(screened.top.best[0]) == pytest.approx(best, rel=1e-5)
     assert screened.evaluated == len(plans["tp"]) * 9
 
 
@@ -113,7 +113,7 @@ def test_traced_once_whatever_is_asked(problem: Problem, monkeypatch):
     monkeypatch.setattr("codesign.staging.model.account", counting)
     monkeypatch.setattr("codesign.staging.model._bases", OrderedDict())
     monkeypatch.setattr("codesign.staging.model._models", OrderedDict())
-    monkeypatch.setattr("codesign.core.disk_cache._place", [])
+    monkeypatch.setattr("codesign.core.disk_cache._folder", [])
     assert screen(problem, block=16).evaluated > 32
     trace = Certified(convexity_samples=16, explain=False).run(problem, 0)
     collect(problem, trace, 0, {})

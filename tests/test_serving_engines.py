@@ -12,7 +12,7 @@ from omegaconf import OmegaConf, open_dict
 from codesign.config import groups
 from codesign.config.composition import compose
 from codesign.config.construct import resolve
-from codesign.config.engines import known_exchange, with_engine
+from codesign.config.engines import fitted_exchanges, with_engine
 from codesign.core.errors import ConfigError
 from codesign.core.json_yaml import read_yaml
 from codesign.evidence.validation import served_rows, served_suites, serving_fit
@@ -54,7 +54,7 @@ def test_an_engine_sends_tokens_to_experts_by_a_library():
     """One start for all numbers of ranks and a share of the link: means of dispatch and combine; others stay."""
     served = part(plain("framework=sglang", "model=deepseek_v3", "accelerator=b200"), f"{WIRES}.all_to_all")
     phases = (("dispatch", "fp8"), ("combine", "bfloat16"))
-    low = [known_exchange()["deepep_low_latency", phase, form, False] for phase, form in phases]
+    low = [fitted_exchanges()["deepep_low_latency", phase, form, False] for phase, form in phases]
     copy = 7168 * (1 + 4 / 128), 7168 * 2
     start = sum(one.start_8_s + 256 * one.expert_s for one in low) / 2  # at the link that starts are stated at
     a_byte = sum(1 / one.rate_bytes_per_s + one.token_s / 256 / n for one, n in zip(low, copy, strict=True)) / 2

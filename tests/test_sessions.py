@@ -10,7 +10,7 @@ import pytest
 
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config
-from codesign.config.memory_advice import does_not_fit, fewer_kept, shortage
+from codesign.config.memory_advice import does_not_fit, less_retained, shortage
 from codesign.core.fields import as_leaf, replace
 from codesign.model.workloads.continuous import ContinuousServing
 from codesign.model.workloads.prefixes import computed_cv, kept_by, keys_before
@@ -114,13 +114,13 @@ def test_room_and_work_of_a_share():
 @pytest.mark.slow
 def test_what_does_not_fit_says_which_share_would(capsys):
     scenario = scenario_from_config(*DESIGN, "workload.idle_sessions=20")
-    (said,) = fewer_kept(scenario)
+    (said,) = less_retained(scenario)
     share = float(said.partition("=")[2])
     assert 0.1 < share < 1
     assert said in does_not_fit(scenario, shortage(scenario))
     assert not shortage(replace(scenario, {"workload.retained_share": as_leaf(share)}))
     assert shortage(replace(scenario, {"workload.retained_share": as_leaf(share + 0.01)}))
-    assert fewer_kept(scenario_from_config(*DESIGN)) == []
+    assert less_retained(scenario_from_config(*DESIGN)) == []
     assert main(["evaluate", *DESIGN, "workload.idle_sessions=20"]) == 2
     assert said in capsys.readouterr().err
 

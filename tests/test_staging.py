@@ -143,7 +143,7 @@ def test_random_models_cut_anywhere(most):
         rows = [np.searchsorted(np.unique(PLANS[name]), column) for name, column in zip("ab", columns, strict=False)]
         inputs = [_looked_up(table, plans, rows) for table in cut.tables.values()]
         rest = written_out(program)._replace(
-            equations=cut.rest, inputs=(*cut.tables, *program.inputs[2:]), outputs=cut.outputs, known={}
+            equations=cut.rest, inputs=(*cut.tables, *program.inputs[2:]), outputs=cut.outputs, constants={}
         )
         result = running(rest)(*inputs, *columns[2:])
         for mine, other in zip(result, whole, strict=True):

@@ -15,7 +15,7 @@ from codesign.report.series import roofline_ends, roofs
 from codesign.search import Progress
 from codesign.search.results import ops
 
-TOLD = ("Progress", "_note", "note", "told")  # calls whose first words name a stage
+NAMING = ("Progress", "_note", "note", "report_progress")  # calls whose first words name a stage
 
 
 def named_stages() -> set[str]:
@@ -23,7 +23,7 @@ def named_stages() -> set[str]:
     result: set[str] = set()
     for path in Path(codesign.search.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and getattr(call.func, "attr", getattr(call.func, "id", "")) in TOLD:
+            if isinstance(call, ast.Call) and getattr(call.func, "attr", getattr(call.func, "id", "")) in NAMING:
                 first = call.args[0] if call.args else None
                 either = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
                 result |= {each.value for each in either if isinstance(each, ast.Constant) and type(each.value) is str}

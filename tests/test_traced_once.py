@@ -34,7 +34,7 @@ def disk(tmp_path, monkeypatch):
     """A folder that programs are kept in, and nothing kept in this process; calls forget what this process keeps."""
 
     def forget() -> None:
-        for store in ("_bases", "_models", "_asked"):
+        for store in ("_bases", "_models", "_programs"):
             monkeypatch.setattr(model, store, OrderedDict())
         monkeypatch.setattr(points, "_prepared", OrderedDict())
 

@@ -139,7 +139,7 @@ def test_room_for_draws_changes_nothing(scenario):
 @pytest.mark.slow
 def test_one_trace_serves_the_model_and_its_draws(scenario, monkeypatch):
     """The account that is left when the factors go is the one that is traced without them, to the last bit."""
-    monkeypatch.setattr(kept_on_disk, "_place", [])  # a command that ran before may have kept the program
+    monkeypatch.setattr(kept_on_disk, "_folder", [])  # a command that ran before may have kept the program
     plain = with_numpy(scenario)
     leaves, made = jax.tree.leaves(plain), []
     alone = at_points(base_of(plain).program, leaves)

@@ -10,8 +10,8 @@ from codesign.commands.cli import main
 from codesign.config import compose, scenario_from_config
 from codesign.config.composition import admit, chosen_options
 from codesign.config.groups import available
-from codesign.config.own import own_files
 from codesign.config.starting import CLOSED, NONE, OPEN, TRAINING, TYPICAL, started, usual_framework
+from codesign.config.user_files import own_files
 from codesign.core.errors import ConfigError
 from codesign.model.metrics import evaluate
 from codesign.search.results import numbers_of

@@ -17,7 +17,7 @@ from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.search.certificate import Wanted
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
-from codesign.verification import Asked, AttackEffort, Derivation, Refuted, derivation_of, verify
+from codesign.verification import AttackEffort, Derivation, Refuted, VerifiedProblem, derivation_of, verify
 from codesign.verification.derivation import FEWEST
 from codesign.verification.inequality import derive, lower_of
 from codesign.verification.model_answers import CheckedModel
@@ -33,7 +33,9 @@ SPACE = DesignSpace(
     },
 )  # fmt: skip
 PROBLEM = Problem(training(), SPACE, Objective(GOAL, limits={"capex_usd": 60e6}))
-ASKED = Asked(*(getattr(PROBLEM, name) for name in ("scenario", "space", "objective")), goal=GOAL, targets=TARGETS)
+ASKED = VerifiedProblem(
+    *(getattr(PROBLEM, name) for name in ("scenario", "space", "objective")), goal=GOAL, targets=TARGETS
+)
 Stored = tuple[dict, dict]
 
 
@@ -62,7 +64,7 @@ def stored(trace, tmp_path) -> Stored:
     return result
 
 
-def answer_of(stored: Stored, model: CheckedModel, asked: Asked = ASKED, attack: int = 0) -> str:
+def answer_of(stored: Stored, model: CheckedModel, asked: VerifiedProblem = ASKED, attack: int = 0) -> str:
     try:
         certificate: Derivation | Refuted = derivation_of(*stored)
     except Refuted as result:
@@ -100,7 +102,7 @@ def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Checke
     deep.model = copy.copy(oracle.model)
     deep.problem = deep.model.problem = dataclasses.replace(PROBLEM, scenario=scenario)
     there = copy.copy(model)  # the same programs: the scenario is an argument of both
-    there.asked = asked
+    there.problem = asked
     trace = Certified(convexity_samples=64, explain=False).search(deep, Wanted(GOAL), 0)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}

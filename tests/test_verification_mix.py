@@ -10,7 +10,7 @@ from builders import gpt3, training
 from scipy.optimize import linprog
 
 from codesign.commands.left_files import read_evidence, write_evidence
-from codesign.commands.verify import answer_of_mix, asked_of_mix, same_claim
+from codesign.commands.verify import answer_of_mix, problem_of_mix, same_claim
 from codesign.search import Cases, Certificate, Mix, MixEntry, Problem, Trace, Uncertain
 from codesign.search.blend import HOW
 from codesign.search.blend import Blend as Searched
@@ -49,7 +49,7 @@ def mix_of(how: str, relative: bool = False) -> Mix:
 
 
 def asked_by(mix: Mix) -> AskedMix:
-    asked = asked_of_mix(mix, 0)
+    asked = problem_of_mix(mix, 0)
     few = {name: dataclasses.replace(one, targets=TARGETS) for name, one in asked.workloads.items()}
     return dataclasses.replace(asked, workloads=few)
 
@@ -59,7 +59,7 @@ def models() -> list[CheckedModel]:
     """One program: the scenario is an argument."""
     first = CheckedModel(next(iter(asked_by(mix_of("sum")).workloads.values())))
     second = copy.copy(first)
-    second.asked = asked_by(mix_of("sum")).workloads["small"]
+    second.problem = asked_by(mix_of("sum")).workloads["small"]
     return [first, second]
 
 
@@ -213,7 +213,7 @@ def test_a_mix_of_uncertain_constants_is_verified_in_every_case(models, tmp_path
     def told(mix: Mix) -> str:
         asked, there = asked_by(mix), [copy.copy(model) for model in models]
         for model, one in zip(there, asked.workloads.values(), strict=True):
-            model.asked = one
+            model.problem = one
         silent = lambda stage, done, total: None  # noqa: E731
         return answer_of_mix(asked, trace.certificate, stored, 2000, 0, silent, same_claim, there).line
 

@@ -50,7 +50,7 @@ def test_held_coordinates_stay_and_tangents_touch():
     assert held.variables == ("a", "c")
     rng = np.random.default_rng(0)
     plan, u = rng.integers(0, 2, 50), rng.uniform(size=(50, 2))
-    result, full = held.tangents(plan, u, 50.0), held.whole(u)
+    result, full = held.tangents(plan, u, 50.0), held.full_point(u)
     assert (full[:, 1] == 0.25).all()
     touched = result.affine[..., 0] + np.einsum("prv,pv->pr", result.affine[..., 1:], u)
     np.testing.assert_allclose(touched, Bowls().tangents(plan, full, 50.0).exact, atol=1e-12)

@@ -13,7 +13,7 @@ from codesign.report.run_folder import RunFolder
 from codesign.search import Certified, Integer, Problem, Trace
 from codesign.study.design_space import Continuous, DesignSpace, Ratio
 from codesign.study.objective import Objective
-from codesign.verification import Asked, Refuted, coverage, derivation_of, verify
+from codesign.verification import Refuted, VerifiedProblem, coverage, derivation_of, verify
 from codesign.verification.model_answers import CheckedModel
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ SPACE = DesignSpace(
 )  # fmt: skip
 PROBLEM = Problem(training(), SPACE, Objective(GOAL, limits={"capex_usd": 60e6}))
 UNITS, VALUES = {"hbm": 16e9}, {"up": [450e9, 225e9, 900e9], "ddr": [1.0, 0.5]}
-ASKED = Asked(
+ASKED = VerifiedProblem(
     PROBLEM.scenario, SPACE, PROBLEM.objective, GOAL, targets=("capex_usd",), values=VALUES, units=UNITS
 )  # fmt: skip
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import api_prices, day, mixed_fleet, optimize, simulate, simulate_fleet, simulate_forms, told_anew
+    from . import api_prices, day, mixed_fleet, optimize, rederivation, simulate, simulate_fleet, simulate_forms
     from .cli import main
     from .setup import prepare_jax
 else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "api_prices", "day", "main", "mixed_fleet", "optimize", "prepare_jax", "simulate", "simulate_fleet",
-    "simulate_forms", "told_anew",
+    "api_prices", "day", "main", "mixed_fleet", "optimize", "prepare_jax", "rederivation", "simulate", "simulate_fleet",
+    "simulate_forms",
 ]  # fmt: skip

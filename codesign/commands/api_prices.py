@@ -119,21 +119,21 @@ class OwnFleet:
         return max(replicas - 1, 1) * self.usd_per_s / usd_per_request
 
 
-def load_table(fleet: OwnFleet, usd_per_request: float, asked: float, second_s: float) -> pd.DataFrame:
+def load_table(fleet: OwnFleet, usd_per_request: float, requests_per_s: float, second_s: float) -> pd.DataFrame:
     """Dollars of either by load, up to twice the load asked for or that from which on owning always pays.
 
     Args:
         fleet: one's own.
         usd_per_request: of the API.
-        asked: requests/s.
+        requests_per_s: requests/s.
         second_s: seconds of the period that dollars are of.
     """
     always = fleet.always_from(usd_per_request)
-    most = 2 * max(asked, always if math.isfinite(always) else 0.0)
+    most = 2 * max(requests_per_s, always if math.isfinite(always) else 0.0)
     edges = fleet.requests_per_s * np.arange(1, math.ceil(most / fleet.requests_per_s) + 1)
     load = np.unique(np.concatenate([np.linspace(most / 400, most, 400), edges, edges * (1 + 1e-6)]))
     load = load[load <= most]
-    own = fleet.cost(load)
+    owned = fleet.cost(load)
     return pd.DataFrame({
-        "requests_per_s": load, "own_usd": own * second_s, "api_usd": usd_per_request * load * second_s,
+        "requests_per_s": load, "own_usd": owned * second_s, "api_usd": usd_per_request * load * second_s,
     })  # fmt: skip

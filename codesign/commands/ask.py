@@ -45,9 +45,9 @@ from .what_to_buy import (
     Purchase,
     answer_lines,
     answer_of,
-    kept_share,
     margin_of,
     money,
+    share_within_limits,
     slide_of,
     with_margin,
 )
@@ -95,9 +95,9 @@ def train(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
 def _answer(question: Question, options: argparse.Namespace, words: Sequence[str], root: Path) -> int:
     if options.show_config:
         prepare_jax()
-        places = _asked(question)
-        for candidate, place in zip(question.candidates, places, strict=True):
-            print(shlex.join(["codesign", "optimize", *_with_counts(candidate, place.counts).overrides]))
+        places = _candidate_spaces(question)
+        for candidate, candidate_space in zip(question.candidates, places, strict=True):
+            print(shlex.join(["codesign", "optimize", *_with_counts(candidate, candidate_space.counts).overrides]))
         return 0
     prices = api_prices(options.api) if getattr(options, "api", None) else None
     if prices is not None and not question.requests_per_s:
@@ -136,14 +136,16 @@ def answered(
     if question.confidence and (why := refuse_search(options.overrides)):
         raise ConfigError(why)
     prepare_jax()
-    out, places = console(), _asked(question)
-    for candidate, place in zip(question.candidates, places, strict=True):
+    out, places = console(), _candidate_spaces(question)
+    for candidate, space in zip(question.candidates, places, strict=True):
         framework = next((text for text in candidate.overrides if text.startswith("framework=")), "framework=none")
         out.print(
-            f"{'':8s} {candidate.label}: {framework}, devices {listed(place.counts)}{place.formats}",
+            f"{'':8s} {candidate.label}: {framework}, devices {listed(space.counts)}{space.formats}",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
-    by_name = {candidate.label: place for candidate, place in zip(question.candidates, places, strict=True)}
+    by_name = {
+        candidate.label: candidate_space for candidate, candidate_space in zip(question.candidates, places, strict=True)
+    }
     folder, result = run_all(question.candidates, root, _searching(question, by_name))
     command = shlex.join(["codesign", *words])
     joint = dated(beside_each_other(result, ("", ()), pd.DataFrame()), folder, command)
@@ -188,19 +190,19 @@ def _show_api(question: Question, answer: Purchase, best: Candidate, prices: Api
     out.print(f"picture: {folder / 'api.png'}", highlight=False, soft_wrap=True)
 
 
-def _asked(question: Question) -> list["Place"]:
+def _candidate_spaces(question: Question) -> list["CandidateSpace"]:
     """Show the question and what was assumed; where each candidate is looked for."""
     out = console()
-    out.print(f"asked    {escape(question.asked)}", highlight=False, soft_wrap=True)
+    out.print(f"asked    {escape(question.text)}", highlight=False, soft_wrap=True)
     for number, (what, how) in enumerate(question.assumed):
         out.print(
             f"{'assumed' if not number else '':8s} {escape(what)}  [dim]change by {escape(how)}[/dim]",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
-    return [_place(question, candidate) for candidate in question.candidates]
+    return [_candidate_space(question, candidate) for candidate in question.candidates]
 
 
-class Place(NamedTuple):
+class CandidateSpace(NamedTuple):
     """Device counts that a candidate chooses from at first; devices of its racks.
 
     coarse: overrides of a first look at fewer values of each axis; formats: number formats by class of
@@ -217,7 +219,7 @@ class Place(NamedTuple):
     stages: int = 1
 
 
-def _place(question: Question, candidate: Candidate) -> Place:
+def _candidate_space(question: Question, candidate: Candidate) -> CandidateSpace:
     """Device counts that a candidate chooses from, and how it is looked for at first.
 
     Raises:
@@ -236,7 +238,7 @@ def _place(question: Question, candidate: Candidate) -> Place:
             counts = device_counts(least, batch=question.batch, rack=rack)
         else:  # one replica
             counts = counts_of_replica(scenario, least)
-    return Place(counts, rack, coarse, formats, *_finer(study, candidate), stages)
+    return CandidateSpace(counts, rack, coarse, formats, *_finer(study, candidate), stages)
 
 
 def _finer(study: Study, candidate: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -258,7 +260,9 @@ def _with_counts(candidate: Candidate, counts: Sequence[int]) -> Candidate:
     return dataclasses.replace(candidate, overrides=(*candidate.overrides, text))
 
 
-def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candidate, Path, str], Candidate]:
+def _searching(
+    question: Question, candidate_spaces: dict[str, CandidateSpace]
+) -> Callable[[Candidate, Path, str], Candidate]:
     """The search of one candidate, with more devices where all are too few and with those that a list left out.
 
     Which counts matter is seen among few values of each axis. What is proven in the end is proven of all of
@@ -266,49 +270,49 @@ def _searching(question: Question, known: dict[str, Place]) -> Callable[[Candida
     """
 
     def searched(candidate: Candidate, folder: Path, number: str) -> Candidate:
-        place, alone = known[candidate.label], candidate
-        counts, grows = place.counts, question.demand and not question.counts
+        space, alone = candidate_spaces[candidate.label], candidate
+        counts, grows = space.counts, question.demand and not question.counts
         if not grows:
-            candidate = alone = _with_every_degree(candidate, place, counts)
+            candidate = alone = _with_every_degree(candidate, space, counts)
             result = _search(candidate, counts, folder, number)
-            return _with_chance(question, candidate, result, place, counts, folder, number)
+            return _with_chance(question, candidate, result, space, counts, folder, number)
         quick = dataclasses.replace(candidate, overrides=(*candidate.overrides, *QUICK))
         many = not question.batch and _plans(quick, counts) > FEW_PLANS  # each of which is a queue to solve
-        coarse = place.coarse if many else ()
+        coarse = space.coarse if many else ()
         first = dataclasses.replace(quick, overrides=(*quick.overrides, *coarse))
         result = _search(first, counts, folder, number)
         for _ in range(WIDENED):
             top = result.best is not None and result.best[COUNT] == counts[-1] and len(counts) > 1
             few = result.study is not None and (result.best is None or top)
-            more = more_devices(counts, question.batch, place.rack) if few else []
+            more = more_devices(counts, question.batch, space.rack) if few else []
             if not more:
                 break
             result = _search(first, sorted({*counts[-1:], *more}) if top else more, folder, number)
             counts = sorted({*counts, *more})
         between_ends = result.best is None and (question.batch or _falls_short_of_more(result))
-        some = left_out(place.counts, question.batch, place.stages) if between_ends else []
+        some = left_out(space.counts, question.batch, space.stages) if between_ends else []
         if some and result.study is not None:  # a budget or a power may allow fewer than the next that was listed
-            again = _search(first, sorted({*place.counts, *some}), folder, number)
+            again = _search(first, sorted({*space.counts, *some}), folder, number)
             if again.best is not None:
-                result, counts = again, sorted({*place.counts, *some})
+                result, counts = again, sorted({*space.counts, *some})
         proven = counts if not coarse and result.study is not None and {*counts} == _counts_of(result) else []
         looked_around = 0
         for _ in range(CLOSER):
             if result.best is not None and not (question.batch and looked_around == int(result.best[COUNT])):
                 looked_around = int(result.best[COUNT])
-                counts = _around(question, counts, looked_around, place.stages)
-            if alone is candidate and (wide := _with_every_degree(quick, place, counts)) is not quick:
-                alone = dataclasses.replace(alone, overrides=(*alone.overrides, *place.finer))
-                quick, proven, coarse = wide, [], (*place.powers, *coarse)
+                counts = _around(question, counts, looked_around, space.stages)
+            if alone is candidate and (wide := _with_every_degree(quick, space, counts)) is not quick:
+                alone = dataclasses.replace(alone, overrides=(*alone.overrides, *space.finer))
+                quick, proven, coarse = wide, [], (*space.powers, *coarse)
             if {*counts} <= {*proven} or result.study is None:
                 counts = proven or counts
                 break
             result, proven = _search(quick, counts, folder, number), counts  # all, so that the proof is of all of them
         if result.best is None and result.study is not None:  # what the first counts lack, and the most devices
-            why = _search(alone, sorted({*place.counts, *some, counts[-1]}), folder, f"{number}{WHY}")
+            why = _search(alone, sorted({*space.counts, *some, counts[-1]}), folder, f"{number}{WHY}")
             shutil.rmtree(folder / f"{number}{WHY}", ignore_errors=True)
             result = dataclasses.replace(result, why=why.why)
-        return _with_chance(question, alone, result, place._replace(coarse=coarse), counts, folder, number)
+        return _with_chance(question, alone, result, space._replace(coarse=coarse), counts, folder, number)
 
     return searched
 
@@ -319,10 +323,10 @@ def _falls_short_of_more(candidate: Candidate) -> bool:
     return any(not name.startswith(REQUEST_TIMES) for name in limits)
 
 
-def _with_every_degree(candidate: Candidate, place: Place, counts: Sequence[int]) -> Candidate:
+def _with_every_degree(candidate: Candidate, space: CandidateSpace, counts: Sequence[int]) -> Candidate:
     """A candidate of two pools with every degree, not powers of two alone, where its plans are few; else as it is."""
-    wide = dataclasses.replace(candidate, overrides=(*candidate.overrides, *place.finer))
-    return wide if place.finer and 0 < _plans(wide, counts) <= FEW_PAIRS else candidate
+    wide = dataclasses.replace(candidate, overrides=(*candidate.overrides, *space.finer))
+    return wide if space.finer and 0 < _plans(wide, counts) <= FEW_PAIRS else candidate
 
 
 def _plans(candidate: Candidate, counts: Sequence[int]) -> float:
@@ -352,83 +356,87 @@ def _around(question: Question, counts: list[int], best: int, stages: int = 1) -
 def _with_chance(
     question: Question,
     candidate: Candidate,
-    found: Candidate,
-    place: Place,
+    current: Candidate,
+    space: CandidateSpace,
     counts: list[int],
     folder: Path,
     number: str,
 ) -> Candidate:
     """The best design that keeps the limits with the chance that was asked for, by searches with wider margins."""
-    if not question.confidence or found.best is None or found.study is None:
-        return found
-    asked, centre = found.study.objective, found
-    kept, first = (
-        kept_share(found, asked),
-        dataclasses.replace(candidate, overrides=(*candidate.overrides, *place.coarse)),
+    if not question.confidence or current.best is None or current.study is None:
+        return current
+    objective, centre = current.study.objective, current
+    in_limits, first = (
+        share_within_limits(current, objective),
+        dataclasses.replace(candidate, overrides=(*candidate.overrides, *space.coarse)),
     )
-    margin = margin_of(found, question.confidence)
+    margin = margin_of(current, question.confidence)
     used: Margin | None = None
     for _ in range(STRICTER):
-        if kept >= question.confidence:
+        if in_limits >= question.confidence:
             if used is not None:
-                found = _narrower(question.confidence, candidate, found, centre, used, counts, folder, number)
-            assert found.study is not None
-            return dataclasses.replace(found, study=dataclasses.replace(found.study, objective=asked))
+                current = _narrower(question.confidence, candidate, current, centre, used, counts, folder, number)
+            assert current.study is not None
+            return dataclasses.replace(current, study=dataclasses.replace(current.study, objective=objective))
         used = margin
-        again = _search(with_margin(first, asked, margin), counts, folder, number)
+        again = _search(with_margin(first, objective, margin), counts, folder, number)
         if again.best is None and not question.counts:
-            more = more_devices(counts, question.batch, place.rack)
+            more = more_devices(counts, question.batch, space.rack)
             if more:
                 counts = sorted({*counts, *more})
-                again = _search(with_margin(first, asked, margin), counts, folder, number)
+                again = _search(with_margin(first, objective, margin), counts, folder, number)
         if again.best is not None and not question.counts:  # a margin wants other counts than the centre
-            counts = _around(question, counts, int(again.best[COUNT]), place.stages)
-        if place.coarse and again.best is not None and (share := kept_share(again, asked)) < question.confidence:
-            found, kept, margin = again, share, margin.wider
+            counts = _around(question, counts, int(again.best[COUNT]), space.stages)
+        if (
+            space.coarse
+            and again.best is not None
+            and (share := share_within_limits(again, objective)) < question.confidence
+        ):
+            current, in_limits, margin = again, share, margin.wider
             continue
-        if again.best is None or place.coarse or not {*counts} <= _counts_of(again):
-            again = _search(with_margin(candidate, asked, margin), counts, folder, number)
+        if again.best is None or space.coarse or not {*counts} <= _counts_of(again):
+            again = _search(with_margin(candidate, objective, margin), counts, folder, number)
         if again.best is None or again.study is None:
-            why = f"keeps all limits in {kept:.0%} of the draws; with a margin of {margin.slower:.2f}: {again.why}"
+            why = f"keeps all limits in {in_limits:.0%} of the draws; with a margin of {margin.slower:.2f}: {again.why}"
             return dataclasses.replace(again, why=why)
-        found, kept, margin = again, kept_share(again, asked), margin.wider
-    return dataclasses.replace(centre, why=f"keeps all limits in {kept:.0%} of the draws, no more was found")
+        current, in_limits, margin = again, share_within_limits(again, objective), margin.wider
+    return dataclasses.replace(centre, why=f"keeps all limits in {in_limits:.0%} of the draws, no more was found")
 
 
 def _narrower(
     share: float,
     candidate: Candidate,
-    found: Candidate,
+    current: Candidate,
     centre: Candidate,
     margin: Margin,
     counts: Sequence[int],
     folder: Path,
     number: str,
 ) -> Candidate:
-    """The cheapest of designs with narrower margins that keep the limits in this share of the draws, else `found`.
+    """The cheapest of designs with narrower margins that keep the limits in this share of the draws, else `current`.
 
     Margins on steps and on first tokens hold at once, which is more than a draw asks for, and where whole boxes are
     bought the next larger one may be twice as dear.
     """
     assert centre.best is not None
     assert centre.study is not None
-    asked, low, high = centre.study.objective, Margin(1.0, 1.0), margin
-    found, aside = dataclasses.replace(found, margin=margin.text()), folder / f"{number}{WIDE}"
+    objective, low, high = centre.study.objective, Margin(1.0, 1.0), margin
+    current, aside = dataclasses.replace(current, margin=margin.text()), folder / f"{number}{WIDE}"
     for _ in range(NARROWER):
-        assert found.best is not None
-        if found.best["objective"] <= centre.best["objective"] * (1 + NEAR_CENTRE):
+        assert current.best is not None
+        if current.best["objective"] <= centre.best["objective"] * (1 + NEAR_CENTRE):
             break
         middle = low.halfway(high)
         (folder / number).rename(aside)
-        again = _search(with_margin(candidate, asked, middle), counts, folder, number)
-        if again.best is not None and again.study is not None and kept_share(again, asked) >= share:
+        again = _search(with_margin(candidate, objective, middle), counts, folder, number)
+        if again.best is not None and again.study is not None and share_within_limits(again, objective) >= share:
             shutil.rmtree(aside)
-            found, high = dataclasses.replace(again, margin=middle.text()), middle
+            current, high = dataclasses.replace(again, margin=middle.text()), middle
         else:
             shutil.rmtree(folder / number, ignore_errors=True)
             aside.rename(folder / number)
             low = middle
-    return found
+    return current
 
 
 def _counts_of(candidate: Candidate) -> set[int]:

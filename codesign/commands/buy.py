@@ -26,10 +26,10 @@ from .terminal import console, text_table
 from .what_to_buy import MONTH_S, money, power
 
 HORIZON = "4y"
-KEPT_COST = "objective.minimise=usd_per_million_tokens*tokens_per_s/1e6"
+YEARLY_COST = "objective.minimise=usd_per_million_tokens*tokens_per_s/1e6"
 """Goal of a job whose devices are kept when it has ended: dollars a second, not dollars a token."""
 FRAME = "buy.parquet"
-OWN = ("--on", "--show-config", "--devices", "--region", "--api")
+BUY_OPTIONS = ("--on", "--show-config", "--devices", "--region", "--api")
 """Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
 
 
@@ -96,14 +96,14 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
         if not said:
             raise ConfigError(f'--{command} "" says nothing: begin with a model')
         for word in said:
-            if word.split("=")[0] in OWN:
+            if word.split("=")[0] in BUY_OPTIONS:
                 raise ConfigError(f"--{command} {text!r}: {word} is of all jobs; say it after `codesign buy`")
-        place = ["--region", options.region] if options.region else []
-        one = parsed([command, *said, "--on", options.on, *place])
+        region = ["--region", options.region] if options.region else []
+        one = parsed([command, *said, "--on", options.on, *region])
         one.overrides = [*options.overrides, *one.overrides]
-        own = any(text.lstrip("+~").startswith("objective.m") for text in one.overrides)
-        if command == "train" and one.goal == "cost" and not own:
-            one.overrides = [KEPT_COST, *one.overrides]
+        has_goal = any(text.lstrip("+~").startswith("objective.m") for text in one.overrides)
+        if command == "train" and one.goal == "cost" and not has_goal:
+            one.overrides = [YEARLY_COST, *one.overrides]
         question = (serving_question if command == "serve" else training_question)(one)
         if not question.demand:
             raise ConfigError(f"--{command} {text!r}: how much of it? add --rate 30/s")
@@ -172,11 +172,11 @@ def with_api(table: pd.DataFrame, usd_per_s: float, years: float) -> pd.DataFram
 def _break_even(table: pd.DataFrame) -> str:
     """The share of the loads asked for at which the cheapest product costs what the API does."""
     feasible = table[table["feasible"]]
-    own = feasible[feasible["product"] != API]
-    if not len(own) or len(own) == len(feasible):
+    hardware = feasible[feasible["product"] != API]
+    if not len(hardware) or len(hardware) == len(feasible):
         return ""
     api = float(feasible.loc[feasible["product"] == API, "usd_per_month"].iloc[0])
-    best = own.iloc[0]
+    best = hardware.iloc[0]
     share = float(best["usd_per_month"]) / api if api > 0 else np.inf
     return (
         f"api      costs what {best['product']} does at {share:.3g} times the loads asked for; below, it is cheaper:"
@@ -206,16 +206,16 @@ def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, 
     feasible = table[table["feasible"]]
     if len(feasible):
         best = feasible.iloc[0]
-        whole = money(float(best["usd_over_horizon"]))
+        total = money(float(best["usd_over_horizon"]))
         bought = API if best["product"] == API else f"{best['devices']:,.0f} x {best['product']}"
-        line = f"answer   {bought}: {whole} over {years:g} years"
+        line = f"answer   {bought}: {total} over {years:g} years"
         if len(feasible) > 1:
             second = feasible.iloc[1]
             more = float(second["usd_over_horizon"]) / float(best["usd_over_horizon"]) - 1
             line += f"; {second['product']} comes next, {more:.0%} above"
         out.print(line, highlight=False, soft_wrap=True)
-        if told := _break_even(table):
-            out.print(told, highlight=False, soft_wrap=True)
+        if break_even := _break_even(table):
+            out.print(break_even, highlight=False, soft_wrap=True)
         out.print("assumed  every job has devices of its own, kept over the whole horizon", highlight=False)
     else:
         out.print("no product does every job within its limits", highlight=False)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import pandas as pd
 
 from ..config import Study, study_from_config
 from ..config.composition import admit, combinations
 from ..config.study import study_from_plain
 from ..core.errors import ConfigError
+from ..core.jax_typed import asarray
 from ..model.scenario import Scenario
 from ..report.run_folder import read_run
 from ..search import Certificate
@@ -22,7 +22,7 @@ from ..search.results import placed
 
 PROOF = "search=certified"
 """Search that each candidate gets by default."""
-OWN = "own fleet"  # where there is but one
+ONLY_FLEET = "own fleet"  # where there is but one
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Candidate:
         """Scenario of its best design."""
         assert self.study is not None
         assert self.best is not None
-        return jax.tree.map(jnp.asarray, placed(self.study.problem, self.best))
+        return jax.tree.map(asarray, placed(self.study.problem, self.best))
 
 
 def listed(arguments: Sequence[str], *, one_is_enough: bool = False) -> list[Candidate]:
@@ -75,7 +75,7 @@ def listed(arguments: Sequence[str], *, one_is_enough: bool = False) -> list[Can
         raise ConfigError(f"compare: {key} stands twice: write it once, with all its values")
     varied = [at for at in range(len(admitted)) if len({job[at] for job in jobs}) > 1]
     if not varied and one_is_enough:
-        return [dataclasses.replace(_candidate(jobs[0], []), label=OWN)]
+        return [dataclasses.replace(_candidate(jobs[0], []), label=ONLY_FLEET)]
     if not varied:
         raise ConfigError("compare: name at least two options, as in accelerator=h100_sxm,h200,b200")
     return [_candidate(job, varied) for job in jobs]
@@ -119,7 +119,7 @@ def study_of(candidate: Candidate, more: Sequence[str] = ()) -> Study:
 
 def of_folders(folders: Sequence[Path]) -> list[Candidate]:
     """The jobs of a multirun as candidates, from what each left in its folder; those refused are left out."""
-    result = []
+    result = list[Candidate]()
     for folder in folders:
         why = _text(folder / "error.txt")
         if not (folder / "designs.parquet").is_file():
@@ -129,19 +129,19 @@ def of_folders(folders: Sequence[Path]) -> list[Candidate]:
         study = study_from_plain(run.config, overrides, run.conf)
         claim = str(run.summary.get("claim") or "")
         result.append(Candidate("", {}, overrides, study, run.designs, run.certificate, claim, why, folder.name))
-    return _told_apart(result)
+    return _distinguished(result)
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
-def _told_apart(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _distinguished(candidates: Sequence[Candidate]) -> list[Candidate]:
     """With labels of the overrides that not all share."""
     pairs = [[text.lstrip("+~").partition("=") for text in candidate.overrides] for candidate in candidates]
     names = [{key: value for key, _, value in mine} for mine in pairs]
     keys = [key for key in dict.fromkeys(itertools.chain(*names)) if len({mine.get(key) for mine in names}) > 1]
-    lines = []
+    lines = list[Candidate]()
     for candidate, mine in zip(candidates, names, strict=True):
         varied = {key: mine.get(key, "") for key in keys}
         lines.append(dataclasses.replace(candidate, label=_label(varied) or candidate.folder, varied=varied))

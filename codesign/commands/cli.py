@@ -56,11 +56,11 @@ def calibrate(options: argparse.Namespace) -> int:
 def _calibrate_few(options: argparse.Namespace) -> int:
     from ..evidence.validation.row_overrides import measured_cluster
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         print(line, file=sys.stderr)
 
     paths, rows = later("evidence.validation.near", "calibrate_near")(
-        options.directory, options.out, measured_cluster, told
+        options.directory, options.out, measured_cluster, report
     )
     _print_rows(rows, ("what", "rows", "before", "after"), {"before", "after"}, as_json=False)
     for path in paths:
@@ -129,20 +129,20 @@ def reproduce(options: argparse.Namespace) -> int:
     started, begun = time.perf_counter(), list[str]()
     total = len(later("evidence.reproduction", "available")()) if "all" in names else len(names)
 
-    def told(name: str, found: list[dict[str, Any]]) -> None:
+    def report(name: str, rows: list[dict[str, Any]]) -> None:
         """Announce an experiment before it runs; once its rows are there print them and write its page."""
-        if not found:
+        if not rows:
             begun.append(name)
             print(f"{name} ... ({len(begun)} of {total})", file=sys.stderr, flush=True)
             return
-        verdicts = [row["ok"] for row in found if row["ok"] is not None]
+        verdicts = [row["ok"] for row in rows if row["ok"] is not None]
         bars = f", {sum(verdicts)} of {len(verdicts)} bars met" if verdicts else ""
         spent = time.perf_counter() - started
-        print(f"{name}: {len(found)} claims{bars} ({spent:.0f} s so far)", file=sys.stderr, flush=True)
+        print(f"{name}: {len(rows)} claims{bars} ({spent:.0f} s so far)", file=sys.stderr, flush=True)
         if not options.json:
-            _print_rows(found, columns, {"error", "tolerance"}, as_json=False)
+            _print_rows(rows, columns, {"error", "tolerance"}, as_json=False)
         if options.reports:
-            for page in later("evidence.reproduction", "write_reports")(found, options.reports):
+            for page in later("evidence.reproduction", "write_reports")(rows, options.reports):
                 print(page, file=sys.stderr, flush=True)
         if len(begun) < total:
             later("evidence.reproduction", "forget")(name)
@@ -157,7 +157,7 @@ def reproduce(options: argparse.Namespace) -> int:
         broken.append(f"{name}: {type(error).__name__}: {text} ({where})")
         print(f"codesign: {broken[-1]}; the other experiments go on", file=sys.stderr, flush=True)
 
-    rows = later("evidence.reproduction", "reproduce")(names, told, failed)
+    rows = later("evidence.reproduction", "reproduce")(names, report, failed)
     counts = later("evidence.reproduction", "summary")(rows)
     if options.json:
         earlier = [row | {old: row[new] for old, new in CLAIM_COLUMNS.items() if new in row} for row in rows]
@@ -466,15 +466,15 @@ def _day(options: argparse.Namespace) -> int:
 
 
 def _new(options: argparse.Namespace) -> int:
-    from .skeletons import new, new_file, told, told_of_file
+    from .skeletons import new, new_file, next_steps, next_steps_of_file
 
     if options.into is not None:
         if options.package is not None:
             raise ConfigError("scaffold: --package and --conf exclude each other: a package, or a folder of own files")
         path = new_file(options.kind, options.name, options.into)
-        print(told_of_file(options.kind, options.name, path, options.into))
+        print(next_steps_of_file(options.kind, options.name, path, options.into))
         return 0
-    print(told(options.kind, options.name, new(options.kind, options.name, options.package)))
+    print(next_steps(options.kind, options.name, new(options.kind, options.name, options.package)))
     return 0
 
 

@@ -114,8 +114,8 @@ def joint_page(root: Path, folders: Sequence[Path]) -> None:
 
 def dated(joint: Comparison, folder: Path, command: str) -> Comparison:
     """With what made it."""
-    known = versions()
-    facts = {"command": command, "folder": str(folder), "date": known.pop("date"), "versions": known}
+    environment = versions()
+    facts = {"command": command, "folder": str(folder), "date": environment.pop("date"), "versions": environment}
     return dataclasses.replace(joint, facts=facts)
 
 
@@ -157,36 +157,38 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
 
 def _counts_text(study: Study) -> str:
     """` on 8, 16, 24 ... 96 devices` where the space lists them: a question is searched more than once."""
-    counts = study.space.lists.get("device_count", ())
-    return f" on {counts_listed(counts)} devices" if len(counts) else ""
+    counts = study.space.lists.get("device_count")
+    return f" on {counts_listed(counts.tolist())} devices" if counts is not None and len(counts) else ""
 
 
 def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
     """Meaning of each column of the joint table, and the labels of its plans."""
     named = [("candidate", "candidate"), *((_head(joint, name), name) for name in columns(joint))]
-    told = [of_column(head.replace("\n", " "), name, joint.words) for head, name in [*named, *LAST_COLUMNS]]
+    explanations = [of_column(head.replace("\n", " "), name, joint.words) for head, name in [*named, *LAST_COLUMNS]]
     frames = [candidate.designs for candidate in candidates if candidate.designs is not None]
-    return told + of_plan(name for frame in frames for name in frame.columns)
+    return explanations + of_plan(name for frame in frames for name in frame.columns)
 
 
-def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ()) -> None:
+def show(comparison: Comparison, out: Console, explained: Sequence[Explanation] = ()) -> None:
     """The joint table, what its columns mean, and what it says."""
-    table = Table(title=f"{found.job}: {len(found.table)} candidates", title_justify="left", header_style="bold")
-    shown: Sequence[str] = columns(found)
+    table = Table(
+        title=f"{comparison.job}: {len(comparison.table)} candidates", title_justify="left", header_style="bold"
+    )
+    shown: Sequence[str] = columns(comparison)
     table.add_column("candidate")
     for name in shown:
-        table.add_column(_head(found, name), justify="right")
+        table.add_column(_head(comparison, name), justify="right")
     (draws, _), (plan, _) = LAST_COLUMNS
     table.add_column(draws, justify="right")
     table.add_column(plan, min_width=24)
-    for _, row in found.table.iterrows():
+    for _, row in comparison.table.iterrows():
         if not row["feasible"]:
             table.add_row(row["candidate"], *("" for _ in shown), "", shortened(without(row["why"])))
             continue
-        cells = []
+        cells = list[str]()
         for name in shown:
-            value, ends = found.text(name, row.get(name, row["objective"])), found.interval(row, name)
-            cells.append(f"{value}\n\\[{ends}]" if ends and name == found.goal else value)
+            value, ends = comparison.text(name, row.get(name, row["objective"])), comparison.interval(row, name)
+            cells.append(f"{value}\n\\[{ends}]" if ends and name == comparison.goal else value)
         wins = row.get("wins")
         share = f"{wins:.0%}" if wins is not None and wins == wins else ""
         table.add_row(
@@ -197,9 +199,9 @@ def show(found: Comparison, out: Console, explained: Sequence[Explanation] = ())
     out.print(table)
     if explained:
         print_explanations(out, explained)
-    for line in sentences(found):
+    for line in sentences(comparison):
         out.print(line, highlight=False)
-    for _, row in found.feasible.iterrows():
+    for _, row in comparison.feasible.iterrows():
         if row.get("differs"):
             out.print(f"{row['candidate']}, {row['device']}: {row['differs']}", highlight=False)
 
@@ -211,6 +213,10 @@ HEADS = {
 }  # fmt: skip
 
 
-def _head(found: Comparison, name: str) -> str:
-    item = f"output\n{found.words.item}" if found.serving and name == "usd_per_million_tokens" else found.words.item
-    return HEADS[name].format(item) if name in HEADS else found.label(name)
+def _head(comparison: Comparison, name: str) -> str:
+    item = (
+        f"output\n{comparison.words.item}"
+        if comparison.serving and name == "usd_per_million_tokens"
+        else comparison.words.item
+    )
+    return HEADS[name].format(item) if name in HEADS else comparison.label(name)

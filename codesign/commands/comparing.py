@@ -28,7 +28,15 @@ from ..search.solve import solve
 from ..staging import base_of, running
 from ..study.objective import feasible
 from ..uncertainty import with_room
-from ..uncertainty.metrics import ends, numbers_in_draws, spreads, told_of, under_draws, without_ends, without_goals
+from ..uncertainty.metrics import (
+    ends,
+    intervals_of,
+    numbers_in_draws,
+    spreads,
+    under_draws,
+    without_ends,
+    without_goals,
+)
 from .api_prices import ApiPrices, usd_per_million_output
 from .candidates import Candidate, listed, refuse_all, study_of
 from .designs_table import all_devices
@@ -81,7 +89,7 @@ def priced_anew(
         best = int(np.argmin(others[:, at]))
         goal = sign * others[best, at]
         rows.append({"what": words, "path": path, "factor": factor, "best": names[best], "goal": goal})
-    first, second = (int(place) for place in np.argsort(now, kind="stable")[:2])
+    first, second = (int(index) for index in np.argsort(now, kind="stable")[:2])
     slope = dearer[first] - now[first]
     until = 1 + (now[second] - now[first]) / slope if slope > 0 else np.inf
     paid = "price" if paths[first] == PRICE else "rent"
@@ -103,10 +111,10 @@ def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[f
     assert candidate.study is not None
     objective, scenario = candidate.study.objective, with_room(candidate.scenario)
 
-    def told(account: Account) -> list[Any]:
+    def outputs(account: Account) -> list[Any]:
         return [objective.value(account.metrics, objective.goal)]
 
-    program = base_of(scenario).asked(told)
+    program = base_of(scenario).program_of(outputs)
     changed: list[list[Any]] = []
     for case in cases:
         changes = {path: _legal(scenario, path, float(get_path(scenario, path)) * f) for path, f in case.items()}
@@ -120,9 +128,9 @@ def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[f
 
 def _legal(scenario: Scenario, path: str, value: float) -> float:
     """The value, or the end of the leaf's legal range that it lies beyond; a PUE of at most 4."""
-    known = range_of(scenario, path) or {}
-    high = HIGHEST_PUE if path.endswith(".pue") else known.get("high", np.inf)
-    return min(max(value, known.get("low", -np.inf)), high)
+    limits = range_of(scenario, path) or {}
+    high = HIGHEST_PUE if path.endswith(".pue") else limits.get("high", np.inf)
+    return min(max(value, limits.get("low", -np.inf)), high)
 
 
 ALONG, EARLIER = "sweep=", "along="
@@ -346,8 +354,8 @@ def _numbers(candidate: Candidate) -> dict[str, Any]:
     words = candidate.study.scenario.workload.words
     objective = candidate.study.objective
     rented = isinstance(candidate.scenario.cluster.facility.ownership, Cloud)
-    asked = {objective.goal, *objective.limits, *objective.floors}
-    names = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in asked)]
+    needed = {objective.goal, *objective.limits, *objective.floors}
+    names = [name for name in METRICS if name in best and not (name == CAPITAL and rented and name not in needed)]
     numbers = {name: float(best[name]) for name in (*names, *(name for name in OF_THE_LOAD if name in best))}
     devices = all_devices(candidate.scenario)
     return {
@@ -388,16 +396,16 @@ def _draws(
             continue
         objective = candidate.study.objective
 
-        def told(account: Account, asked: Any = objective) -> dict[str, Any]:
-            goal = asked.value(account.metrics, asked.goal)
-            return numbers_in_draws(account.metrics) | {"": goal, " ": asked.excess(account.metrics)}
+        def outputs(account: Account, bound_objective: Any = objective) -> dict[str, Any]:
+            goal = bound_objective.value(account.metrics, bound_objective.goal)
+            return numbers_in_draws(account.metrics) | {"": goal, " ": bound_objective.excess(account.metrics)}
 
-        values = {name: drawn[0] for name, drawn in under_draws([candidate.scenario], told).items()}
+        values = {name: drawn[0] for name, drawn in under_draws([candidate.scenario], outputs).items()}
         goal, excess = values.pop(""), values.pop(" ")
-        drawn, kept = without_ends(values)
-        goals[at] = without_goals(goal, kept, maximised=maximised)
-        result[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | told_of(
-            drawn, kept
+        drawn, feasible_samples = without_ends(values)
+        goals[at] = without_goals(goal, feasible_samples, maximised=maximised)
+        result[at] = {"keeps": float(np.mean(np.asarray(feasible(excess), dtype=bool)))} | intervals_of(
+            drawn, feasible_samples
         ).columns()
         result[at]["objective_low"], result[at]["objective_high"] = ends(goals[at])
     if more is not None and goals:

@@ -35,6 +35,7 @@ from ..simulation.fleet import (
     least_replicas,
     simulate_fleet,
 )
+from ..simulation.serving import Engine
 from .plain_values import DAY, load_of, modulation_of, number
 from .setup import prepare_jax
 from .simulate import design_of
@@ -111,16 +112,16 @@ def _of_two(scenario: Scenario, rate: float, one: Size) -> Size:
     assert isinstance(work, AbstractGoodputServing)
     agreed, share = work.slo, f"p{100 * work.slo.attainment:.0f}"
 
-    def kept(size: Size, name: str, part: str, limit: float) -> bool:
+    def meets_limit(size: Size, name: str, part: str, limit: float) -> bool:
         result = served(scenario, rate, size)
         return result[f"usage.{ENGINE}.{part}"] < 1 and result[f"{name}_{share}_s"] <= limit
 
     decode = one.decode * _fewest(
-        lambda count: kept(Size(count * one.decode, one.prefill), "tpot", "decodes", float(agreed.tpot_s)),
+        lambda count: meets_limit(Size(count * one.decode, one.prefill), "tpot", "decodes", float(agreed.tpot_s)),
         f"workload.slo.tpot_s = {float(agreed.tpot_s):g}",
     )
     prefill = one.prefill * _fewest(
-        lambda count: kept(Size(decode, count * one.prefill), "ttft", "prompts", float(agreed.ttft_s)),
+        lambda count: meets_limit(Size(decode, count * one.prefill), "ttft", "prompts", float(agreed.ttft_s)),
         f"workload.slo.ttft_s = {float(agreed.ttft_s):g}",
     )
     return Size(decode, prefill)
@@ -171,23 +172,13 @@ def policies_of_day(
     """
     work, one = scenario.workload, replica_devices(scenario)
     assert isinstance(work, AbstractGoodputServing)
-    engine, engines = engine_of(scenario)
-    if has_two_pools(scenario) or engines * one.decode != float(scenario.layout.devices):
-        raise ConfigError(
-            "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
-        )
-    if has_prefix_cache(scenario):
-        raise ConfigError(
-            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
-            " (workload.cached_ratio= prices a hit rate that is known)"
-        )
-    engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+    engine = _engine_of_replica(scenario, one)
     good_for = float(numbers_of(sized(scenario, one))["requests_per_s"])
     hours = steepest(rates)
     part = min(1.0, MOST_REQUESTS / max(float(rates[hours].sum()) * HOUR_S, 1.0))
     hourly, rng = np.maximum(rates[hours] * part, QUIET), np.random.default_rng(SEED)
     came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv), modulation=modulation)
-    asked = dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
+    stream = dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
     host = host_s(scenario)
     agreed = Agreed(max(float(work.slo.ttft_s) - host, 1e-9), float(work.slo.tpot_s), float(work.slo.attainment))
     sizes = replicas_by_hour(hourly, good_for).replicas
@@ -200,7 +191,7 @@ def policies_of_day(
     for name, policy in policies.items():
         scaling = Scaling(policy, EVERY_S, start_s, slo=(agreed.ttft_s, agreed.tpot_s))
         first = max(int(sizes.max() if not rows else sizes[0]), 1)
-        result = simulate_fleet(engine, asked, "least_outstanding", replicas=first, scaling=scaling)
+        result = simulate_fleet(engine, stream, "least_outstanding", replicas=first, scaling=scaling)
         rows.append({
             "policy": name, "replica_hours": result.replica_s / HOUR_S / part, "kept": result.attainment(agreed, 0.0),
             "ttft_p99_s": float(np.percentile(result.served.ttft_s, 99)) + host,
@@ -208,12 +199,31 @@ def policies_of_day(
             "usd": result.replica_s / part * held_usd_per_s, "starts": result.starts, **of
         })  # fmt: skip
     scaling = Scaling(KeepSLO(), EVERY_S, start_s)
-    bound = least_replicas(engine, asked, agreed, scaling, initial=int(sizes.max()))
+    bound = least_replicas(engine, stream, agreed, scaling, initial=int(sizes.max()))
     rows.append({
         "policy": BOUND, "replica_hours": bound.replica_s / HOUR_S / part, "kept": agreed.share,
         "usd": bound.replica_s / part * held_usd_per_s, **of
     })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _engine_of_replica(scenario: Scenario, one: Size) -> Engine:
+    """The engine of a replica.
+
+    Raises:
+        ConfigError: a design of two pools, whose replicas have several engines, or whose requests share prefixes.
+    """
+    engine, engines = engine_of(scenario)
+    if has_two_pools(scenario) or engines * one.decode != float(scenario.layout.devices):
+        raise ConfigError(
+            "autoscale: --start simulates replicas of one engine: one pool, plan.pp=1, plan.attention_dp=1"
+        )
+    if has_prefix_cache(scenario):
+        raise ConfigError(
+            "autoscale: --start draws requests, of which none begins as another: leave out workload.prefix_cache"
+            " (workload.cached_ratio= prices a hit rate that is known)"
+        )
+    return dataclasses.replace(engine, sequences=batch_of(scenario))
 
 
 def steepest(rates: np.ndarray) -> np.ndarray:
@@ -282,7 +292,7 @@ def day_of_design(
     run, scenario = design_of(what, design)
     out = Console(stderr=True, quiet=as_json)
     table = hours(scenario, rates, out)
-    told = day(scenario, table)
+    summary = day(scenario, table)
     policies = None
     if start_s is not None:
         policies = policies_of_day(
@@ -290,15 +300,15 @@ def day_of_design(
         )
     if as_json:
         more = {} if policies is None else {"policies": policies.to_dict("records")}
-        print(dumps({"day": told, "hours": table.to_dict("records")} | more, indent=2))
+        print(dumps({"day": summary, "hours": table.to_dict("records")} | more, indent=2))
     else:
-        _show(console(), scenario, table, told)
+        _show(console(), scenario, table, summary)
         if policies is not None and start_s is not None:
             show_policies(console(), policies, start_s)
     if run:
         folder = run / FOLDER
         write_files({
-            folder / "summary.json": dumps(told, indent=2),
+            folder / "summary.json": dumps(summary, indent=2),
             folder / "hours.csv": table.to_csv(index=False, float_format="%.6g"),
             folder / "day.png": render(day_figure(table)),
         })  # fmt: skip
@@ -324,11 +334,14 @@ def hours(scenario: Scenario, rates: np.ndarray, out: Console | None = None) -> 
             f"{type(work).__name__} has no SLO that says how much a replica is good for: day needs"
             " workload=goodput, goodput_fp8, disaggregated_goodput or disaggregated_goodput_fp8"
         )
-    one, kept = replica_devices(scenario), sizes(scenario, rates)
-    most, rows = Size(max(size.decode for size in kept), max(size.prefill for size in kept)), list[dict[str, Any]]()
+    one, hourly_sizes = replica_devices(scenario), sizes(scenario, rates)
+    most, rows = (
+        Size(max(size.decode for size in hourly_sizes), max(size.prefill for size in hourly_sizes)),
+        list[dict[str, Any]](),
+    )
     quiet = Console(quiet=True) if out is None else out
     for hour, (rate, size) in enumerate(
-        track(list(zip(rates, kept, strict=True)), "hours", console=quiet, transient=True)
+        track(list(zip(rates, hourly_sizes, strict=True)), "hours", console=quiet, transient=True)
     ):
         result, all_on = served(scenario, rate, size), served(scenario, rate, most)
         apart = {"prompt_engines": size.prefill / one.prefill} if one.prefill else {}
@@ -354,10 +367,10 @@ def day(scenario: Scenario, table: pd.DataFrame) -> dict[str, dict[str, float]]:
     for way in WAYS:
         watts = table["power_all_on_w" if way == "peak" else "power_w"]
         joules = float(watts.sum()) * HOUR_S
-        kept = size if way == "hourly" else [most] * len(size)
+        held_sizes = size if way == "hourly" else [most] * len(size)
         on = [most] * len(size) if way == "peak" else size
         electricity = float(facility.usd(nothing, nothing, nothing, asarray(joules)))
-        machines = sum(held[one] for one in kept) * HOUR_S
+        machines = sum(held[one] for one in held_sizes) * HOUR_S
         result[way] = {
             "accelerator_hours": sum(one.accelerators for one in on),
             "kwh": joules / KWH, "usd_electricity": electricity,

@@ -71,8 +71,8 @@ class ShownColumn(NamedTuple):
     @property
     def width(self) -> int:
         """Characters that it takes."""
-        own = max((len(cell) for cell in self.cells), default=0)
-        return AROUND + max(min(own, self.most), *(len(word) for word in self.head.split()))
+        content = max((len(cell) for cell in self.cells), default=0)
+        return AROUND + max(min(content, self.most), *(len(word) for word in self.head.split()))
 
 
 def designs_table(
@@ -126,7 +126,7 @@ def shown_columns(
 def fitting(columns: Sequence[ShownColumn], width: int) -> tuple[list[ShownColumn], list[ShownColumn]]:
     """(columns that fit, in their order; those that do not), the sooner wanted first."""
     taken, room = set[int](), width
-    for at in sorted(range(len(columns)), key=lambda place: columns[place].wanted):
+    for at in sorted(range(len(columns)), key=lambda index: columns[index].wanted):
         if columns[at].wanted == FIRST or columns[at].width <= room:
             taken.add(at)
             room -= columns[at].width
@@ -193,8 +193,8 @@ def constraints_of(row: Any) -> str:
 
 
 def _binds(row: Any) -> str:
-    told = constraints_of(row)
-    return told if row["feasible"] else f"not feasible: {told}"
+    constraints = constraints_of(row)
+    return constraints if row["feasible"] else f"not feasible: {constraints}"
 
 
 def _counted(rows: Sequence[Any]) -> list[ShownColumn]:

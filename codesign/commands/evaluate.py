@@ -282,10 +282,10 @@ def _image_text(vision: VisionEncoder, images: float) -> str:
     """Size and work of an image in a prompt, and how many are priced."""
     if not float(vision.patches):
         return "images not determined (model.image_patches says their size)"
-    asked = f"{images:g} in a prompt" if images else "none in a prompt (workload.images)"
+    requested = f"{images:g} in a prompt" if images else "none in a prompt (workload.images)"
     return (
         f"an image of {float(vision.patches):,.0f} patches is {float(vision.tokens_per_image()):,.0f} tokens and"
-        f" {engineering(float(vision.flops_per_image()), 'FLOP')} in the encoder, {asked}"
+        f" {engineering(float(vision.flops_per_image()), 'FLOP')} in the encoder, {requested}"
     )
 
 
@@ -331,7 +331,7 @@ NAMES = {"hbm": "HBM", "host": "host memory", "pool": "pool", "store": "store"}
 class PrefixWorth(NamedTuple):
     """A terabyte more of a tier: share of prompts more that is found, of requests more, seconds less, dollars."""
 
-    found: float
+    hit_ratio: float
     requests: float
     ttft_s: float
     usd: float
@@ -347,9 +347,9 @@ def prefix_worth(scenario: Scenario, numbers: dict[str, float]) -> dict[str, Pre
     """
     result: dict[str, PrefixWorth] = {}
     for tier, (path, each, price) in _capacities(scenario).items():
-        own = float(get_path(scenario, path))
-        more = STEP * (own or each)
-        there = numbers_of(replace(scenario, {path: as_leaf(own + more)}))
+        current = float(get_path(scenario, path))
+        more = STEP * (current or each)
+        there = numbers_of(replace(scenario, {path: as_leaf(current + more)}))
         by = each / more  # of a terabyte
 
         def change(name: str, there: dict[str, float] = there, by: float = by) -> float:
@@ -375,11 +375,11 @@ def _capacities(scenario: Scenario) -> dict[str, tuple[str, float, float]]:
 
     if isinstance(memory, TieredMemory):
         for name, tier in memory.tiers.items():
-            known = "hbm" if name == memory.near else "pool" if len(memory.tiers) == 2 else name
+            short_name = "hbm" if name == memory.near else "pool" if len(memory.tiers) == 2 else name
             if isinstance(tier, SharedPool):
-                add(known, f"{prefix}.tiers.{name}.tier.capacity_bytes", tier.tier, float(tier.sharers))
+                add(short_name, f"{prefix}.tiers.{name}.tier.capacity_bytes", tier.tier, float(tier.sharers))
             else:
-                add(known, f"{prefix}.tiers.{name}.capacity_bytes", tier)
+                add(short_name, f"{prefix}.tiers.{name}.capacity_bytes", tier)
     else:
         add("hbm", f"{prefix}.capacity_bytes", memory)
     add("host", "cluster.host.memory.capacity_bytes", host)
@@ -463,26 +463,20 @@ def evaluate_design(
         worths = {f"prefix_worth_usd_per_tb_{tier}": one.usd for tier, one in worth.items()}
         print(dumps(numbers | worths | drawn.columns(), indent=2))
         return
-    capacity = {
-        "hbm": float(scenario.cluster.accelerator.hbm.usable_bytes()),
-        "ddr": float(scenario.cluster.host.memory.usable_bytes()),
-    }
+    near, far = scenario.cluster.accelerator.hbm, scenario.cluster.host.memory
+    capacity = {"hbm": float(near.usable_bytes()), "ddr": float(far.usable_bytes())}
     table = ops(scenario, account)
-    words = scenario.workload.words
-    tables = sections(numbers, drawn.intervals, table, capacity, top, words.item)
-    show_evaluation(console(), job_text(scenario), tables, words, explain=explain)
-    if worths := model_text(scenario):
-        console().print(worths, highlight=False)
-    for line in prefix_text(scenario, worth) if worth else ():
+    tables = sections(numbers, drawn.intervals, table, capacity, top, scenario.workload.words.item)
+    show_evaluation(console(), job_text(scenario), tables, scenario.workload.words, explain=explain)
+    is_near = max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR
+    lines = [
+        model_text(scenario), *(prefix_text(scenario, worth) if worth else ()),
+        room_text(scenario) if remarks else "",  # of a launch command: engines print it when they start
+        chance_text(scenario) if is_near else "", remarks_text(numbers | drawn.columns()),
+        *(f"which cable limits {group}: {text}" for group, text in busy_links(scenario, table)[1].items()),
+    ]  # fmt: skip
+    for line in filter(None, lines):
         console().print(line, highlight=False)
-    if remarks and (worths := room_text(scenario)):  # of a launch command: engines print it when they start
-        console().print(worths, highlight=False)
-    if max(numbers.get(name, 0.0) for name in MEMORY_SHARES) > NEAR and (worths := chance_text(scenario)):
-        console().print(worths, highlight=False)
-    if worths := remarks_text(numbers | drawn.columns()):
-        console().print(worths, highlight=False)
-    for group, text in busy_links(scenario, table)[1].items():
-        console().print(f"which cable limits {group}: {text}", highlight=False)
     for remark in (*scenario.cluster.accelerator.hbm.remarks(), *rounding_remarks(numbers)):
         console().print(f"note: {remark}")
 

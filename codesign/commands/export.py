@@ -64,18 +64,18 @@ def _documents(deployment: Deployment, group: EngineGroup, command: Command) -> 
             _workload("Deployment", name, group.count, _pod(deployment, group.devices, command.words())),
             _service(name),
         ]
-    found_documents: list[dict[str, Any]] = []
+    manifests: list[dict[str, Any]] = []
     for number in range(group.count):
-        own = f"{name}-{number}" if group.count > 1 else name
+        set_name = f"{name}-{number}" if group.count > 1 else name
         words = [*command.words(), "--nnodes", str(nodes), "--node-rank", "$(NODE_RANK)"]
-        words += ["--master-addr", f"{own}-0.{own}"]
+        words += ["--master-addr", f"{set_name}-0.{set_name}"]
         pod = _pod(deployment, deployment.domain, words)
         rank = {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK_LABEL}}}
         pod["containers"][0]["env"] = [rank]
-        body = _workload("StatefulSet", own, nodes, pod)
-        body["spec"] |= {"serviceName": own, "podManagementPolicy": "Parallel"}
-        found_documents += [body, _service(own, headless=True)]
-    return found_documents
+        body = _workload("StatefulSet", set_name, nodes, pod)
+        body["spec"] |= {"serviceName": set_name, "podManagementPolicy": "Parallel"}
+        manifests += [body, _service(set_name, headless=True)]
+    return manifests
 
 
 def _pod(deployment: Deployment, devices: int, words: list[str]) -> dict[str, Any]:
@@ -214,12 +214,12 @@ def llm_d(deployment: Deployment) -> dict[str, str]:
 
 def _without_transfer(words: list[str]) -> list[str]:
     """Switches without those of the connector, which Dynamo sets."""
-    kept, skip = list[str](), False
+    words_left, skip = list[str](), False
     for word in words:
         if not skip and not word.startswith(KV_TRANSFER):
-            kept.append(word)
+            words_left.append(word)
         skip = word.startswith(KV_TRANSFER)
-    return kept
+    return words_left
 
 
 def _nodes(deployment: Deployment, group: EngineGroup) -> int:
@@ -295,8 +295,8 @@ def _broken(deployment: Deployment) -> str:
 
 def _meeting(run: RunFolder) -> str:
     """Text that lists the ranks of a run's feasible designs."""
-    kept = run.designs["feasible"].astype(bool)
-    ranks = [f"{rank:g}" for rank in run.designs.loc[kept, "rank"]]
+    is_feasible = run.designs["feasible"].astype(bool)
+    ranks = [f"{rank:g}" for rank in run.designs.loc[is_feasible, "rank"]]
     if not ranks:
         return "no design of this run keeps every limit"
     more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""

@@ -204,14 +204,14 @@ def usual() -> dict[str, float]:
 
 def _plan(run: RunFolder, row: Mapping[str, Any]) -> dict[str, float]:
     """Every field: as varied, else as configured, else as usual."""
-    said, known = run.setting("plan"), dict(usual())
+    said, values = run.setting("plan"), dict(usual())
     summary: dict[str, Any] = {"device_count": run.setting("cluster.device_count") or 1}
     summary |= said if isinstance(said, dict) else {}
     summary |= {key.removeprefix(PLAN_PREFIX): value for key, value in row.items() if key.startswith(PLAN_PREFIX)}
     for field in dataclasses.fields(ShapedPlan):
         if summary.get(field.name) is not None:
-            known[field.name] = _legal(field.name, summary[field.name], field.metadata)
-    return known
+            values[field.name] = _legal(field.name, summary[field.name], field.metadata)
+    return values
 
 
 def _legal(name: str, value: Any, metadata: Mapping[str, Any]) -> float:
@@ -349,7 +349,7 @@ def comments(notes: Iterable[str]) -> str:
 
 
 @functools.cache
-def known_options(target: str) -> dict[str, tuple[str, ...]]:
+def supported_options(target: str) -> dict[str, tuple[str, ...]]:
     """Options of a target's newest parser with their choices, empty where any value goes."""
     newest = checked_version(target)
     with (OPTIONS / f"{target}.csv").open(newline="", encoding="utf-8") as file:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..core.errors import ConfigError
 from ..model.workloads.plan import MEGATRON_MODULES, OFFLOAD_MODULES, RECOMPUTE, RECOMPUTE_MODULES
 from ..model.workloads.recomputation import PLACES, REMAT_POLICIES, Networks, custom_policy, modules_of, plan_of_policy
-from .export_plan import FILL_IN, TRAINED, Command, Deployment, known_options, script, value_text
+from .export_plan import FILL_IN, TRAINED, Command, Deployment, script, supported_options, value_text
 from .export_training import add_overlaps, assumed_overlaps, launcher, sequence_of, steps_of
 from .launch.maxtext_arguments import catalogue_model
 from .launch.switches import layout_text
@@ -232,9 +232,9 @@ def _offload_activations(deployment: Deployment, command: Command) -> None:
         )
     command.add("--fine-grained-activation-offloading", None, "offload_activations")
     command.add("--activation-offload-fraction", f"{deployment.plan['offload_activations']:g}")
-    known = tuple(name for name in named if name in OFFLOAD_MODULES[:-1])
-    command.add("--offload-modules", known or OFFLOADED)
-    command.taken.update({"offload_modules"} if known == named else ())
+    supported = tuple(name for name in named if name in OFFLOAD_MODULES[:-1])
+    command.add("--offload-modules", supported or OFFLOADED)
+    command.taken.update({"offload_modules"} if supported == named else ())
     if not named:
         command.note("the plan says what share of activations goes to the host, not of which modules: all inputs here")
 
@@ -243,11 +243,13 @@ def _recompute(deployment: Deployment, command: Command) -> None:
     """Selective is the attention core, with further modules beside it; full keeps a layer's input."""
     level = deployment.of("recompute")
     named = modules_of(deployment.plan["recompute_modules"], RECOMPUTE_MODULES)
-    known = tuple(name for name in named if name in MEGATRON_MODULES)
-    command.taken.update({"recompute", "partition_activations", *(("recompute_modules",) if known == named else ())})
-    if level == 1 or (known and level == 0):
+    supported = tuple(name for name in named if name in MEGATRON_MODULES)
+    command.taken.update(
+        {"recompute", "partition_activations", *(("recompute_modules",) if supported == named else ())}
+    )
+    if level == 1 or (supported and level == 0):
         command.add("--recompute-granularity", "selective")
-        command.add("--recompute-modules", (("core_attn",) if level == 1 else ()) + known)
+        command.add("--recompute-modules", (("core_attn",) if level == 1 else ()) + supported)
     if level == 2:
         command.add("--recompute-granularity", "full")
         share, stages = deployment.plan["recompute_share"], deployment.of("pp") * deployment.of("virtual_stages")
@@ -307,7 +309,7 @@ def maxtext(deployment: Deployment) -> dict[str, str]:
 @functools.cache
 def _names() -> dict[str, str]:
     """Model of our catalogue -> name in MaxText, of several the first."""
-    return {catalogue_model(name): name for name in reversed(known_options("maxtext")["model_name"])}
+    return {catalogue_model(name): name for name in reversed(supported_options("maxtext")["model_name"])}
 
 
 def _say(command: Command, key: str, value: object, *taken: str) -> None:
@@ -466,7 +468,7 @@ def _policies(networks: Networks) -> dict[tuple[str, frozenset[str], frozenset[s
         chosen = dict(zip(NAMED, places, strict=True))
         if chosen["decoder_layer_input"] == "remat":
             continue  # where the passes start again
-        each = {tensor: place for name, place in chosen.items() for tensor in TOGETHER.get(name, (name,))}
+        each = {tensor: location for name, location in chosen.items() for tensor in TOGETHER.get(name, (name,))}
         fields = custom_policy(each, networks)
         said = {key: value for key, value in each.items() if value != ("device" if key == NAMED[0] else "remat")}
         result.setdefault(_key(fields), {"remat_policy": "custom", **said})

@@ -85,10 +85,12 @@ def torchtitan(deployment: Deployment) -> dict[str, str]:
     """
     deployment.refuse_unless(TRAINED, "torchtitan")
     command = Command([*launcher(deployment), "-m", "torchtitan.train"])
-    known = RECIPES.get(str(deployment.model.get("name", ""))) if deployment.hub else None
-    for option, name in zip(("--module", "--config"), known or (f"{FILL_IN}-MODULE", f"{FILL_IN}-CONFIG"), strict=True):
+    recipe = RECIPES.get(str(deployment.model.get("name", ""))) if deployment.hub else None
+    for option, name in zip(
+        ("--module", "--config"), recipe or (f"{FILL_IN}-MODULE", f"{FILL_IN}-CONFIG"), strict=True
+    ):
         command.add(option, name)
-    if not known:
+    if not recipe:
         command.note(f"{FILL_IN}: torchtitan has no configuration of this model; write one and name it")
     command.note("torchrun's own switches are not checked; what the configuration says beside these holds")
     for part in (_titan_degrees, _sharding, _titan_batch, _titan_memory, _titan_formats):
@@ -109,8 +111,8 @@ def _titan_degrees(deployment: Deployment, command: Command) -> None:
     of = deployment.of
     for option, name in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")):
         command.taken.add(name)
-        whole = of("tp") if name == "ep" and of("ep") > 1 and not of("etp") else 1
-        degree = of(name) * whole
+        factor = of("tp") if name == "ep" and of("ep") > 1 and not of("etp") else 1
+        degree = of(name) * factor
         command.add(f"--parallelism.{option}_parallel_degree", degree)
     command.taken.add("etp")
     if of("etp") > 1:

@@ -28,9 +28,9 @@ __all__ = [
     "ReplayedPool",
     "classes_of",
     "fleet_class",
-    "kept_load",
     "replay",
     "said_classes",
+    "sustained_load",
 ]
 
 
@@ -92,16 +92,16 @@ def said_classes(options: Namespace) -> list[str]:
         ConfigError: such an option beside `--class`, or one that is missing.
     """
     said = {key: getattr(options, key) for key in ("rate", "input", "output", *LIMITS)}
-    own = [f"{key}={value}" for key, value in said.items() if value is not None]
-    if own and options.classes:
-        key, _, value = own[0].partition("=")
+    said_options = [f"{key}={value}" for key, value in said.items() if value is not None]
+    if said_options and options.classes:
+        key, _, value = said_options[0].partition("=")
         raise ConfigError(
-            f"--{key.replace('_', '-')} {value} beside --class: write it there, as in --class chat:{own[0]}"
+            f"--{key.replace('_', '-')} {value} beside --class: write it there, as in --class chat:{said_options[0]}"
         )
-    missing = [key for key in ("rate", "input", "output") if own and said[key] is None and not options.trace]
+    missing = [key for key in ("rate", "input", "output") if said_options and said[key] is None and not options.trace]
     if missing:
         raise ConfigError(f"--{missing[0]} is missing, as in {ONE_KIND}")
-    return [f"{ONLY}:{','.join(own)}"] if own else options.classes
+    return [f"{ONLY}:{','.join(said_options)}"] if said_options else options.classes
 
 
 def classes_of(texts: Sequence[str], trace: str | None = None) -> list[FleetClass]:
@@ -272,9 +272,9 @@ class ReplayedPool:
         """True if each limit is kept by the agreed share of the requests."""
         return min(self.ttft_kept, self.tpot_kept) >= self.request_class.attainment
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Numbers by name."""
-        own = {name: getattr(self, name) for name in REPLAYED}
+        measured = {name: getattr(self, name) for name in REPLAYED}
         doubt = ""
         if self.load > TRUSTED_LOAD:
             doubt = (
@@ -282,7 +282,7 @@ class ReplayedPool:
                 " than closed forms are held against simulations for: believe the simulation"
             )
         return {
-            "class": self.request_class.name, "kind": self.kind, **own, "agreed": self.request_class.attainment,
+            "class": self.request_class.name, "kind": self.kind, **measured, "agreed": self.request_class.attainment,
             "meets": self.meets, "doubt": doubt,
         }  # fmt: skip
 
@@ -296,7 +296,7 @@ REPLAYED = (
 LOWER, MOST_LOWER = 0.93, 10  # of a rate that does not keep the limits in a replay, and how often it is lowered
 
 
-def kept_load(pool: ChosenPool, requests: int, seed: int) -> float:
+def sustained_load(pool: ChosenPool, requests: int, seed: int) -> float:
     """Share of a pool's requests/s, below 1, at which a replay keeps the limits; 0: at none that is tried."""
     priced, share = _Priced.of(pool), 1.0
     for _ in range(MOST_LOWER):
@@ -334,10 +334,10 @@ class _Priced(NamedTuple):
     def of(cls, pool: ChosenPool) -> "_Priced":
         """Price a pool."""
         path = "cluster.device_count" if pool.scenario.plan.device_count is None else "plan.device_count"
-        whole = replace(pool.scenario, {path: float(pool.scenario.layout.devices) * pool.replicas})
-        work = whole.workload
+        replicated = replace(pool.scenario, {path: float(pool.scenario.layout.devices) * pool.replicas})
+        work = replicated.workload
         assert isinstance(work, AbstractGoodputServing)
-        loaded = dataclasses.replace(whole, workload=at_rate(work, pool.rate))
+        loaded = dataclasses.replace(replicated, workload=at_rate(work, pool.rate))
         closed = numbers_of(loaded)
         engine, engines = engine_of(loaded)
         engine = dataclasses.replace(engine, sequences=batch_of(loaded))
@@ -350,19 +350,19 @@ class _Priced(NamedTuple):
     def served(self, one: FleetClass, rate: float, least: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Times to a first token and between tokens of the requests after the warm-up, at so many requests/s."""
         rng, count = np.random.default_rng(seed), self.requests(rate, least)
-        asked = drawn_requests(self.loaded, count, rng)
+        requests = drawn_requests(self.loaded, count, rng)
         if one.cv == 1.0:
             came = arrivals(rng, rate, 1.0, count)
         else:  # the class's variation is that of the gaps at an engine, as in the closed form
             each = -(-count // self.engines)
             parts = [arrivals(rng, rate / self.engines, one.cv, each) for _ in range(self.engines)]
             came = np.sort(np.concatenate(parts))[:count]
-        asked = dataclasses.replace(asked, arrivals=came * ((count - 1) / (rate * np.ptp(came))))
+        requests = dataclasses.replace(requests, arrivals=came * ((count - 1) / (rate * np.ptp(came))))
         engine = dataclasses.replace(self.engine, seed=seed)
-        result = simulate_fleet(engine, asked, ROUTER, replicas=self.engines, seed=seed)
-        own = slice(int(WARM * count), None)
-        first, last, came = result.first[own], result.last[own], result.came[own] - self.host_s
-        return first - came, (last - first) / np.maximum(asked.outputs[own] - 1, 1)
+        result = simulate_fleet(engine, requests, ROUTER, replicas=self.engines, seed=seed)
+        measured = slice(int(WARM * count), None)
+        first, last, came = result.first[measured], result.last[measured], result.came[measured] - self.host_s
+        return first - came, (last - first) / np.maximum(requests.outputs[measured] - 1, 1)
 
 
 def _replayed(pool: ChosenPool, least: int, seed: int) -> ReplayedPool:

@@ -39,13 +39,13 @@ __all__ = [
     "KindOptions",
     "composed_on",
     "device_kind",
-    "kept_rates",
     "numbers_at_once",
     "options_on",
     "placed",
     "replica_plans",
     "replica_sizes",
     "slopes",
+    "sustained_rates",
 ]
 
 BLOCK = 262_144
@@ -61,8 +61,8 @@ class ClassOptions(NamedTuple):
     """Plans of one class on one kind: of each size that which serves most, and how many were looked at.
 
     plans: field -> values; alone: used shares of the limits (ttft, tpot) in the plan that is nearest to keeping them,
-    where none does; fits: plans whose rate was asked for and that fit into memory; kept: those of them that keep the
-    SLO at some rate.
+    where none does; fits: plans whose rate was asked for and that fit into memory; within_limits: those of them that
+    keep the SLO at some rate.
     """
 
     request_class: FleetClass
@@ -71,7 +71,7 @@ class ClassOptions(NamedTuple):
     scenario: Scenario
     looked_at: int
     fits: int
-    kept: int
+    within_limits: int
     alone: tuple[float, float]
 
 
@@ -198,9 +198,16 @@ def device_kind(kind: str, study: Study, owned: int, most: int | None) -> Device
     )
     capex, watts = (float(column[0]) for column in result)
     held = float(facility.usd(jnp.asarray(capex), devices, one, none)) / count
-    kept = float(facility.usd(none, devices, one, none)) / count
+    owned_usd_per_s = float(facility.usd(none, devices, one, none)) / count
     return DeviceKind(
-        kind, box, held, kept, capex / count, watts / count, owned // box, None if most is None else most // box
+        kind,
+        box,
+        held,
+        owned_usd_per_s,
+        capex / count,
+        watts / count,
+        owned // box,
+        None if most is None else most // box,
     )
 
 
@@ -223,9 +230,11 @@ def _of_classes(kind: str, classes: Sequence[FleetClass], study: Study, confiden
         after = left[pricing.keeps(rows, left, best[rows.group[left]])]
         if len(after):
             result[:, after] = pricing(rows, after)
-    lost = np.flatnonzero([not (rows.kept(result) & (rows.owner == index)).any() for index in range(len(classes))])
-    for place in lost:  # by how much a class misses its limits is asked of all of its plans
-        rest = np.flatnonzero((rows.owner == place) & np.isnan(result[0]))
+    lost = np.flatnonzero(
+        [not (rows.feasible_plans(result) & (rows.owner == index)).any() for index in range(len(classes))]
+    )
+    for class_index in lost:  # by how much a class misses its limits is asked of all of its plans
+        rest = np.flatnonzero((rows.owner == class_index) & np.isnan(result[0]))
         if len(rest):
             result[:, rest] = pricing(rows, rest)
     return [
@@ -269,14 +278,14 @@ class _PlanRows(NamedTuple):
             chosen[np.flatnonzero(self.group == group)] = True
         return np.flatnonzero(chosen)
 
-    def kept(self, found: np.ndarray) -> np.ndarray:
+    def feasible_plans(self, priced: np.ndarray) -> np.ndarray:
         """True for plans that keep the SLO at their rate."""
-        rate = found[PRICED.index("rate")]
-        return feasible(np.nan_to_num(found[0], nan=np.inf)) & np.isfinite(rate) & (rate > 0)
+        rate = priced[PRICED.index("rate")]
+        return feasible(np.nan_to_num(priced[0], nan=np.inf)) & np.isfinite(rate) & (rate > 0)
 
-    def best(self, found: np.ndarray) -> np.ndarray:
+    def best(self, priced: np.ndarray) -> np.ndarray:
         """The largest rate of each class and size so far; next to nothing where there is none."""
-        rates = np.where(self.kept(found), found[PRICED.index("rate")], LEAST_RATE)
+        rates = np.where(self.feasible_plans(priced), priced[PRICED.index("rate")], LEAST_RATE)
         most = np.full(int(self.group.max()) + 1, LEAST_RATE)
         np.maximum.at(most, self.group, rates)
         return most
@@ -297,12 +306,12 @@ class _Pricing:
         """Numbers of `PRICED` of these rows, each plan at the largest rate that keeps its class's SLO."""
         objective = self.study.objective
 
-        def asked(answers: Any) -> list[Any]:
+        def outputs(answers: Any) -> list[Any]:
             metrics = answers.metrics
             limits = [metrics.usage[f"{ENGINE}.{name}"] for name in ("ttft", "tpot")]
             return [objective.excess(metrics), *limits, *_replica_numbers(answers.account), _memory(metrics)]
 
-        return self._columns(self.study.scenario, rows, which, rows.numbers, asked)
+        return self._columns(self.study.scenario, rows, which, rows.numbers, outputs)
 
     def keeps(self, rows: _PlanRows, which: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """True for rows that keep the limits of their class at a rate."""
@@ -311,7 +320,7 @@ class _Pricing:
         scenario = dataclasses.replace(self.study.scenario, workload=at_rate(work, 1.0))
         share = f"p{100 * work.slo.attainment:.0f}"
 
-        def asked(answers: Any) -> list[Any]:
+        def outputs(answers: Any) -> list[Any]:
             metrics = answers.metrics
             engine = [used for name, used in metrics.usage.items() if name.startswith(ENGINE)]
             times = [metrics.extra[f"{name}_{share}_s"] for name in ("ttft", "tpot")]
@@ -321,29 +330,29 @@ class _Pricing:
         column = np.ones(len(rows))
         column[which] = rate * (1 - NEAR)
         numbers["workload.arrivals_per_s"] = column
-        ttft, tpot, engine, memory = self._columns(scenario, rows, which, numbers, asked)
+        ttft, tpot, engine, memory = self._columns(scenario, rows, which, numbers, outputs)
         limits = [rows.numbers[f"workload.slo.{name}_s"][which] for name in ("ttft", "tpot")]
         used = np.stack([ttft / limits[0], tpot / limits[1], engine, memory])
         return (np.nan_to_num(used, nan=np.inf).max(0)) <= 1 + NEAR
 
     def _columns(
-        self, scenario: Scenario, rows: _PlanRows, which: np.ndarray, numbers: dict[str, np.ndarray], asked: Any
+        self, scenario: Scenario, rows: _PlanRows, which: np.ndarray, numbers: dict[str, np.ndarray], outputs: Any
     ) -> np.ndarray:
         """Outputs of a program, [outputs, rows]: class numbers are fields beside those of the plan."""
         names = {path: path.replace(".", "_") for path in numbers}
         moved = {names[path]: Continuous(path, 1e-12, 1e12) for path in numbers}
         space = dataclasses.replace(self.space, hardware=moved, given=tuple(moved))
         model = model_of(scenario, space, tuple(rows.plans))
-        program = model.asked(asked)
+        program = model.program_of(outputs)
         by_name = {names[path]: values for path, values in numbers.items()}
         flat = model._replace(fields=(*model.fields, *model.variables), variables=())
         parts: list[np.ndarray] = []
-        for own in np.array_split(which, max(1, -(-len(which) // CHUNK))):
-            table = {name: values[own] for name, values in rows.plans.items()}
-            table |= {name: by_name[name][own] for name in model.variables}
+        for chunk in np.array_split(which, max(1, -(-len(which) // CHUNK))):
+            table = {name: values[chunk] for name, values in rows.plans.items()}
+            table |= {name: by_name[name][chunk] for name in model.variables}
             blocks = Blocks(flat, program, scenario, table, [], BLOCK)
-            for first in range(0, len(own), blocks.tall):
-                width = min(blocks.tall, len(own) - first)
+            for first in range(0, len(chunk), blocks.tall):
+                width = min(blocks.tall, len(chunk) - first)
                 result = blocks(np.arange(first, first + width), 0, 1)
                 parts.append(np.stack([np.broadcast_to(np.ravel(each), width) for each in result]))
         return np.concatenate(parts, axis=1)
@@ -356,12 +365,18 @@ def _memory(metrics: Any) -> Any:
 
 
 def _class_options(
-    kind: str, one: FleetClass, scenario: Scenario, rows: _PlanRows, found: np.ndarray, place: int, confidence: float
+    kind: str,
+    one: FleetClass,
+    scenario: Scenario,
+    rows: _PlanRows,
+    priced_rows: np.ndarray,
+    class_index: int,
+    confidence: float,
 ) -> ClassOptions:
     """Options of a class: of each size the plan that serves most."""
-    own = rows.owner == place
-    keeps, (_, ttft, tpot, rate, usd, capex, _, memory) = rows.kept(found) & own, found
-    priced = own & ~np.isnan(found[0])
+    in_class = rows.owner == class_index
+    keeps, (_, ttft, tpot, rate, usd, capex, _, memory) = rows.feasible_plans(priced_rows) & in_class, priced_rows
+    priced = in_class & ~np.isnan(priced_rows[0])
     fits = priced & feasible(memory - 1)
     alone = (math.inf, math.inf)
     if fits.any():
@@ -378,11 +393,11 @@ def _class_options(
     plans = [{name: float(values[at]) for name, values in rows.plans.items()} for at in chosen]
     rates = rate[chosen]
     if confidence and chosen:
-        rates = kept_rates(scenario, plans, rates, confidence)
+        rates = sustained_rates(scenario, plans, rates, confidence)
         others = _of_every_batch(rows, np.flatnonzero(keeps), rate, chosen, rates)
         if others:  # the fastest at the centre may be those with the least room
             more = [{name: float(values[at]) for name, values in rows.plans.items()} for at in others]
-            rates = np.concatenate([rates, kept_rates(scenario, more, rate[others], confidence)])
+            rates = np.concatenate([rates, sustained_rates(scenario, more, rate[others], confidence)])
             chosen, plans = [*chosen, *others], [*plans, *more]
         best = {round(plans[at]["device_count"]): at for at in np.argsort(rates, kind="stable")}
         places = sorted(best.values())
@@ -395,17 +410,17 @@ def _class_options(
     ]  # fmt: skip
     some = [at for at, option in enumerate(options) if option.rate > 0]
     return ClassOptions(
-        one, [options[at] for at in some], [plans[at] for at in some], scenario, int(own.sum()), int(fits.sum()),
+        one, [options[at] for at in some], [plans[at] for at in some], scenario, int(in_class.sum()), int(fits.sum()),
         int(keeps.sum()), alone,
     )  # fmt: skip
 
 
 def _of_every_batch(
-    rows: _PlanRows, keeps: np.ndarray, rate: np.ndarray, chosen: list[int], kept: np.ndarray
+    rows: _PlanRows, keeps: np.ndarray, rate: np.ndarray, chosen: list[int], batch_rates: np.ndarray
 ) -> list[int]:
     """The fastest plan of every batch, of sizes of which none of the chosen plans keeps its limits at any rate."""
     count, batch = rows.plans["device_count"], rows.plans["micro_batch"]
-    served = np.unique(count[[at for at, good in zip(chosen, kept, strict=True) if good > 0]])
+    served = np.unique(count[[at for at, good in zip(chosen, batch_rates, strict=True) if good > 0]])
     left = keeps[~np.isin(count[keeps], served)]
     fastest = {(count[at], batch[at]): int(at) for at in left[np.argsort(rate[left], kind="stable")]}
     return sorted({*fastest.values()} - {*chosen})
@@ -428,18 +443,18 @@ def _replica_numbers(account: Account) -> list[Any]:
 
 def replica_plans(plans: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Plans without those that are several replicas which share nothing."""
-    own = plans["tp"] * plans["pp"]
-    one, none = np.ones_like(own), np.zeros_like(own)
+    model_shards = plans["tp"] * plans["pp"]
+    one, none = np.ones_like(model_shards), np.zeros_like(model_shards)
     etp = plans.get("etp", none)
     sharing = plans.get("ep", one) * np.where(etp > 0, etp, plans["tp"]) / plans["tp"]
-    several = (plans["device_count"] > own) & (sharing <= 1)
+    several = (plans["device_count"] > model_shards) & (sharing <= 1)
     return {name: np.asarray(values, float)[~several] for name, values in plans.items()}
 
 
 def numbers_at_once(scenarios: Sequence[Scenario], function: Callable[[Account], Sequence[Array]]) -> list[np.ndarray]:
     """Numbers of several scenarios of one structure, a column each."""
     plain = [with_numpy(scenario) for scenario in scenarios]
-    program = base_of(plain[0]).asked(function)
+    program = base_of(plain[0]).program_of(function)
     kinds = (program.kinds[slot] for slot in program.inputs)
     leaves = zip(*(jax.tree.leaves(scenario) for scenario in plain), strict=True)
     columns = [np.stack([np.asarray(each) for each in leaf], axis=-1) for leaf in leaves]
@@ -452,18 +467,20 @@ def placed(scenario: Scenario, plan: dict[str, float]) -> Scenario:
     return replace(scenario, {f"plan.{name}": value for name, value in plan.items()})
 
 
-def kept_rates(scenario: Scenario, plans: list[dict[str, float]], centre: np.ndarray, confidence: float) -> np.ndarray:
+def sustained_rates(
+    scenario: Scenario, plans: list[dict[str, float]], centre: np.ndarray, confidence: float
+) -> np.ndarray:
     """Requests/s that each plan keeps the SLO at in this share of the draws, at most those at the centre.
 
     A draw in which a plan does not fit, or keeps the SLO at no rate, counts as none.
     """
 
-    def asked(account: Account) -> dict[str, Any]:
+    def outputs(account: Account) -> dict[str, Any]:
         metrics = account.metrics
         worst = jnp.stack(list(metrics.usage.values())).max()
         return {"rate": jnp.where(feasible(worst - 1), metrics.extra["requests_per_s"], 0.0)}
 
-    drawn = under_draws([placed(scenario, plan) for plan in plans], asked, DRAWS)["rate"]
+    drawn = under_draws([placed(scenario, plan) for plan in plans], outputs, DRAWS)["rate"]
     return np.minimum(centre, np.quantile(drawn, 1 - confidence, axis=-1, method="lower"))
 
 

@@ -65,11 +65,11 @@ def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
     together = [_given(study, name, factor) for name, factor in enough if factor > 1 + LITTLE]
     if together:
         return f"no design keeps all limits, and none of them alone can give enough; together: {' and '.join(together)}"
-    names = [_place(study, row.constraint) for row in proof]
+    names = [_constraint_words(study, row.constraint) for row in proof]
     return f"no design keeps all limits, and none of them alone can give enough: {', '.join(names)}"
 
 
-def _place(study: Study, name: str) -> str:
+def _constraint_words(study: Study, name: str) -> str:
     """Configuration key of a constraint, or the hardware resource that it limits."""
     kind, _, rest = name.removeprefix("usage.").partition(".")
     if not name.startswith("usage."):
@@ -89,7 +89,7 @@ def _given(study: Study, name: str, factor: float) -> str:
         if name in bounds:
             wanted = text(name, bounds[name] * scale)
             return f"objective.{group}.{name} = {wanted} instead of {text(name, bounds[name])}"
-    return f"{factor:.4g} times the {_place(study, name)}"
+    return f"{factor:.4g} times the {_constraint_words(study, name)}"
 
 
 def _broken(study: Study, name: str, share: float) -> str:
@@ -101,4 +101,4 @@ def _broken(study: Study, name: str, share: float) -> str:
     if name in objective.floors:
         bound = objective.floors[name]
         return f"objective.floors.{name} ({text(name, bound / share)}, {text(name, bound)} asked for)"
-    return f"{_place(study, name)} ({share_text(share)} used)"
+    return f"{_constraint_words(study, name)} ({share_text(share)} used)"

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, own_files
-from ..config.own import texts as own_texts
 from ..config.plausibility import Unusual
+from ..config.user_files import texts as user_texts
 from ..core.atomic_files import frame_bytes, make_folder, write_files, write_frame, write_text
 from ..core.earlier_names import SCHEMA, current_name, migrated
 from ..core.errors import ConfigError
@@ -126,9 +126,9 @@ def write_inputs(study: Study, folder: Path) -> None:
     write_text(folder / "provenance.json", dumps(study.provenance, indent=2))
     write_unusual(study.unusual, folder)
     with own_files(*study.conf):
-        for place, text in own_texts().items():
-            make_folder((folder / CONF / place).parent)
-            write_text(folder / CONF / place, text)
+        for path, text in user_texts().items():
+            make_folder((folder / CONF / path).parent)
+            write_text(folder / CONF / path, text)
 
 
 def write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:

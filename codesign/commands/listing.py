@@ -62,13 +62,17 @@ def show_accelerators(words: Sequence[str]) -> None:
 def _row(name: str, line: str, content: Any) -> tuple[str, ...] | None:
     """One line of the table: the numbers of a file; None of a file that takes its numbers from another."""
     cluster = content.get("cluster") if is_mapping(content) else None
-    own = cluster.get("accelerator") if is_mapping(cluster) else None
-    if not is_mapping(own) or not is_mapping(own.get("peak_flops_per_s")) or not is_mapping(own.get("hbm")):
+    accelerator = cluster.get("accelerator") if is_mapping(cluster) else None
+    if (
+        not is_mapping(accelerator)
+        or not is_mapping(accelerator.get("peak_flops_per_s"))
+        or not is_mapping(accelerator.get("hbm"))
+    ):
         return None
-    peaks, memory = own["peak_flops_per_s"], own["hbm"]
+    peaks, memory = accelerator["peak_flops_per_s"], accelerator["hbm"]
     size, rate = (_number(memory.get(key)) for key in ("capacity_bytes", "bandwidth_bytes_per_s"))
-    board = _number(own.get("tdp_w")) + rate * _number(memory.get("energy_j_per_byte"))
-    price = _number(own.get("price_usd")) + size * _number(memory.get("usd_per_byte"))
+    board = _number(accelerator.get("tdp_w")) + rate * _number(memory.get("energy_j_per_byte"))
+    price = _number(accelerator.get("price_usd")) + size * _number(memory.get("usd_per_byte"))
     return (
         name,
         _memory(size),
@@ -108,7 +112,7 @@ def _standing(name: str, line: str, content: dict[str, Any]) -> str:
     return MEASURED if _named(content, "calibration") == name else SHEET
 
 
-ASKED = ("metrics", "variables", "limits")
+TOPICS = ("metrics", "variables", "limits")
 """Names that can be listed beside the groups of `conf/`."""
 
 FITTED = (".kernels.", ".collectives.")
@@ -138,16 +142,18 @@ def list_of(what: str, words: Sequence[str]) -> None:
             f"list {what}: nothing has {' and '.join(filters)}; `codesign list {what}` shows all there is"
         )
     fitted = [row for row in selected if any(part in row[0] for part in FITTED)]
-    own = [row for row in selected if row not in fitted]
-    asked = not own or any(word in part for word in filters for part in FITTED)  # for these constants themselves
-    selected = selected if asked else own
+    general = [row for row in selected if row not in fitted]
+    show_fitted = not general or any(
+        word in part for word in filters for part in FITTED
+    )  # for these constants themselves
+    selected = selected if show_fitted else general
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), title=study_line(study), title_justify="left")
     for head in heads:
         table.add_column(head, overflow="fold", justify="right" if head in ("now", "limit") else "left")
     for row in selected:
         table.add_row(*map(Text, row))
     console().print(table)
-    if fitted and not asked:
+    if fitted and not show_fitted:
         more = " ".join(["codesign list", what, "kernels", *filters])
         console().print(f"and {len(fitted)} constants of kernels and collectives: {more}")
 
@@ -224,13 +230,13 @@ def _variables(study: Study) -> tuple[Row, list[Row]]:
         if np.ndim(value) or path.startswith("cluster.doubts"):
             continue
         unit = unit_of(path)
-        told = varied.get(path) or _range(metadata, unit)
+        span = varied.get(path) or _range(metadata, unit)
         text = metadata.get("doc") or _owner(study.scenario, path)
-        rows.append((path, unit, readable(float(value), unit), told, text))
+        rows.append((path, unit, readable(float(value), unit), span, text))
     first_cells = {row[0] for row in rows}
     rows += [
-        (path, "", "", told, str((plan_field(path[5:]) or {}).get("doc", "")))
-        for path, told in varied.items()
+        (path, "", "", span, str((plan_field(path[5:]) or {}).get("doc", "")))
+        for path, span in varied.items()
         if path not in first_cells
     ]
     rows.sort(key=lambda row: (row[0] not in varied, not row[0].startswith("plan."), row[0]))

@@ -13,6 +13,7 @@ from ..config.legal_start import legal_start
 from ..config.memory_advice import capacity_of, smallest_changes, used_of
 from ..config.study import documented_scenario
 from ..core.atomic_files import write_bytes
+from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.smooth import used_share
 from ..jaxprs.evaluator import interpreted
@@ -76,7 +77,7 @@ def fit_design(overrides: list[str], *, as_json: bool = False, picture: str = ""
         print(line, file=sys.stderr)
     changes = [] if result.fits else smallest_changes(scenario)
     if as_json:
-        print(dumps(_told(result, changes), indent=2))
+        print(dumps(_as_dict(result, changes), indent=2))
     else:
         _show(console(), scenario, result, changes)
     if picture:
@@ -92,21 +93,23 @@ def chance_text(scenario: Scenario) -> str:
 def fitted(scenario: Scenario) -> MemoryFit:
     """The memory of a design."""
     moments, room, tokens, parts, (weights, outside) = _traced(scenario)
-    moments = {when: {name: float(nbytes) for name, nbytes in own.items()} for when, own in moments.items()}
+    moments = {
+        when: {name: float(nbytes) for name, nbytes in tier_bytes.items()} for when, tier_bytes in moments.items()
+    }
     capacity, used = capacity_of(scenario), used_of(scenario)
     counted, guessed, inside = (float(one) for one in parts)
     chance = chance_that_fits(counted, guessed, capacity["hbm"])
     if ENGINE in capacity:
         chance = min(chance, chance_that_fits(used[ENGINE] - inside, inside, capacity[ENGINE]))
     hbm = scenario.cluster.accelerator.hbm
-    whole = float(getattr(hbm, "capacity_bytes", hbm.usable_bytes()))
-    beside = {"reserved": whole - float(hbm.usable_bytes())}
+    capacity_bytes = float(getattr(hbm, "capacity_bytes", hbm.usable_bytes()))
+    beside = {"reserved": capacity_bytes - float(hbm.usable_bytes())}
     names = sorted(moments, key=_order)
     moments = {when: beside | moments[when] for when in names}
     bounds = {tier: (used[tier], capacity[tier]) for tier in capacity}
     held = {name: float(nbytes) for name, nbytes in weights.items() if float(nbytes)}
     context, links = (float(one) for one in outside)
-    return MemoryFit(moments, bounds, whole, float(room), float(tokens), chance, held, (context, links))
+    return MemoryFit(moments, bounds, capacity_bytes, float(room), float(tokens), chance, held, (context, links))
 
 
 @functools.partial(interpreted, always=True)
@@ -116,7 +119,7 @@ def _traced(scenario: Scenario) -> tuple[Any, Any, Any, Any, Any]:
     used = memory_by_class(scenario, layout)
     counted, guessed = predicted_bytes(used, "hbm")
     work = scenario.workload
-    room = cache_room(scenario, layout, used) if isinstance(work, AbstractServing) else 0.0 * counted
+    room = cache_room(scenario, layout, used) if isinstance(work, AbstractServing) else asarray(0.0 * counted)
     blocks = isinstance(work, AbstractContinuousServing)
     tokens = cache_tokens(scenario, layout, room) if blocks else 0.0 * counted
     near = {name.partition("/")[2]: nbytes for name, nbytes in used.items() if name.startswith("hbm/")}
@@ -140,7 +143,7 @@ def _order(moment: str) -> tuple[int, str]:
     return (places[0] if places else 0, moment)
 
 
-def _told(fit: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _as_dict(fit: MemoryFit, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
     bounds = {name: {"used_bytes": used, "usable_bytes": usable} for name, (used, usable) in fit.bounds.items()}
     return {
         "fits": fit.fits, "chance": fit.chance, "moments": fit.moments, "bounds": bounds,

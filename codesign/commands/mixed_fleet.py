@@ -24,7 +24,16 @@ from ..core.units import engineering
 from ..report.drawing import render
 from ..report.fleet_figures import fleet_mix_figure
 from ..search.assignment import MOST_NODES, AssignedFleet, AssignmentLimits, PoolOption, assign
-from .fleet_classes import FLEET_FILE, ChosenPool, FleetClass, ReplayedPool, classes_of, kept_load, replay, said_classes
+from .fleet_classes import (
+    FLEET_FILE,
+    ChosenPool,
+    FleetClass,
+    ReplayedPool,
+    classes_of,
+    replay,
+    said_classes,
+    sustained_load,
+)
 from .fleet_options import ClassOptions, KindOptions, options_on, placed, slopes
 from .left_files import new_folder
 from .plain_values import accelerators, count_of, number
@@ -34,9 +43,9 @@ from .terminal import console, plan_text, text_table
 from .what_to_buy import MONTH_S, money, power
 
 __all__ = [
-    "FLEET_FILE", "FleetClass", "FleetQuestion", "KindOptions", "MixedFleet", "ReplayedPool", "asked_of",
-    "classes_of", "confirmed", "costs_alone", "fleet", "mixed_fleet", "options_on", "pool_options",
-    "told_of_fleet", "worth_of_limits",
+    "FLEET_FILE", "FleetClass", "FleetQuestion", "KindOptions", "MixedFleet", "ReplayedPool", "classes_of", "confirmed",
+    "costs_alone", "fleet", "fleet_question", "fleet_summary", "mixed_fleet", "options_on", "pool_options",
+    "worth_of_limits",
 ]  # fmt: skip
 
 
@@ -70,12 +79,12 @@ class MixedFleet(NamedTuple):
         """Pools of the fleet, each with its part of its class's requests."""
         best, options = self.fleet, self.options
         served = {one.name: 0.0 for one in self.classes}
-        for place, count in best.pools():
-            served[best.options[place].request_class] += count * best.options[place].rate
+        for index, count in best.pools():
+            served[best.options[index].request_class] += count * best.options[index].rate
         result: list[ChosenPool] = []
-        for place, count in best.pools():
-            kind, one, plan = options[place]
-            carries = one.request_class.rate * count * best.options[place].rate / served[one.request_class.name]
+        for index, count in best.pools():
+            kind, one, plan = options[index]
+            carries = one.request_class.rate * count * best.options[index].rate / served[one.request_class.name]
             result.append(ChosenPool(one.request_class, kind.kind.name, placed(one.scenario, plan), count, carries))
         return result
 
@@ -100,8 +109,8 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     Raises:
         ConfigError: classes or counts that are none, an SLO that no plan keeps, or no fleet within the limits.
     """
-    asked = asked_of(options)
-    classes, kinds, limits, confidence = asked.classes, asked.kinds, asked.limits, asked.confidence
+    question = fleet_question(options)
+    classes, kinds, limits, confidence = question.classes, question.kinds, question.limits, question.confidence
     if options.requests and options.requests < LEAST_REPLAYED:
         raise ConfigError(f"--requests {options.requests}: at least {LEAST_REPLAYED} of each class, or none")
     prepare_jax()
@@ -111,21 +120,29 @@ def fleet(options: argparse.Namespace, words: Sequence[str], root: Path | str = 
     for index, one in enumerate(classes):
         out.print(f"{'' if index else 'classes':8s} {one.name}: {one.text()}", soft_wrap=True)
     answer = mixed_fleet(
-        classes, kinds, asked.overrides, asked.workload, asked.owned, asked.most, limits, asked.sizes, confidence
+        classes,
+        kinds,
+        question.overrides,
+        question.workload,
+        question.owned,
+        question.most,
+        limits,
+        question.sizes,
+        confidence,
     )
     replayed: list[ReplayedPool] = []
     if options.requests:
         answer, replayed = confirmed(answer, limits, options.requests, options.seed)
-    told = told_of_fleet(answer, replayed, confidence, words)
+    summary = fleet_summary(answer, replayed, confidence, words)
     folder = new_folder(Path(root), "fleet")
     write_files({
-        folder / FLEET_FILE: dumps(told, indent=2),
-        folder / "fleet.png": render(fleet_mix_figure(told)),
+        folder / FLEET_FILE: dumps(summary, indent=2),
+        folder / "fleet.png": render(fleet_mix_figure(summary)),
     })  # fmt: skip
     if options.json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
     else:
-        _show(told, folder)
+        _show(summary, folder)
     return 0
 
 
@@ -143,7 +160,7 @@ class FleetQuestion(NamedTuple):
     confidence: float
 
 
-def asked_of(options: argparse.Namespace, classes: Sequence[FleetClass] = ()) -> FleetQuestion:
+def fleet_question(options: argparse.Namespace, classes: Sequence[FleetClass] = ()) -> FleetQuestion:
     """The question of `codesign fleet`.
 
     Args:
@@ -153,7 +170,7 @@ def asked_of(options: argparse.Namespace, classes: Sequence[FleetClass] = ()) ->
     Raises:
         ConfigError: classes or counts that are none.
     """
-    known = list(classes) or classes_of(said_classes(options), options.trace)
+    fleet_classes = list(classes) or classes_of(said_classes(options), options.trace)
     kinds = accelerators(options.on)
     owned, most = (_counts(getattr(options, name), f"--{name}", kinds) for name in ("own", "most"))
     limits = AssignmentLimits(
@@ -165,7 +182,7 @@ def asked_of(options: argparse.Namespace, classes: Sequence[FleetClass] = ()) ->
     )
     suffix, overrides = serving_base(options)
     return FleetQuestion(
-        known, tuple(kinds), overrides, f"goodput{suffix}", owned, most, limits, sizes, share_of(options)
+        fleet_classes, tuple(kinds), overrides, f"goodput{suffix}", owned, most, limits, sizes, share_of(options)
     )
 
 
@@ -254,23 +271,25 @@ def confirmed(
     """
     rates, first = {one.name: one.rate for one in answer.classes}, pool_options(answer.kinds)
     lowered = dict[int, float]()  # option -> share of its rate by the closed form
-    known: dict[tuple[int, int, float], ReplayedPool] = {}
+    replays: dict[tuple[int, int, float], ReplayedPool] = {}
     kinds, most_nodes = [kind.kind for kind in answer.kinds], MOST_NODES
     for turn in range(ROUNDS + 1):
-        pools = [(place, pool) for (place, _), pool in zip(answer.fleet.pools(), answer.pools(), strict=True)]
-        for place, pool in pools:
-            key = (place, pool.replicas, pool.rate)
-            if key not in known:
-                known[key] = replay([pool], requests, seed)[0]
-        result = [known[place, pool.replicas, pool.rate] for place, pool in pools]
+        pools = [
+            (option_index, pool) for (option_index, _), pool in zip(answer.fleet.pools(), answer.pools(), strict=True)
+        ]
+        for option_index, pool in pools:
+            key = (option_index, pool.replicas, pool.rate)
+            if key not in replays:
+                replays[key] = replay([pool], requests, seed)[0]
+        result = [replays[option_index, pool.replicas, pool.rate] for option_index, pool in pools]
         late = [each for each, one in zip(pools, result, strict=True) if not one.meets]
         if (not late or turn == ROUNDS) and most_nodes == MOST_NODES:
             return answer._replace(
                 worth=worth_of_limits(answer.fleet, answer.kinds) if lowered else answer.worth
             ), result
-        for place, pool in late:
-            share = kept_load(pool, requests, seed)
-            lowered[place] = max(share, TINY) * pool.rate / pool.replicas / first[place].rate
+        for option_index, pool in late:
+            share = sustained_load(pool, requests, seed)
+            lowered[option_index] = max(share, TINY) * pool.rate / pool.replicas / first[option_index].rate
         options = [one._replace(rate=lowered.get(index, 1.0) * one.rate) for index, one in enumerate(first)]
         most_nodes = 1 if late and turn < ROUNDS - 1 else MOST_NODES  # proven once all keep their limits
         best = assign(rates, options, kinds, limits, most_nodes)
@@ -301,28 +320,28 @@ def _check_served(one: FleetClass, kinds: Sequence[KindOptions], confidence: flo
     Raises:
         ConfigError: in one line.
     """
-    own = [(kind.kind, each) for kind in kinds for each in kind.classes if each.request_class == one]
-    if any(each.options for _, each in own):
+    of_class = [(kind.kind, each) for kind in kinds for each in kind.classes if each.request_class == one]
+    if any(each.options for _, each in of_class):
         return
-    names = ", ".join(kind.name for kind, _ in own)
-    if not any(each.fits for _, each in own):
+    names = ", ".join(kind.name for kind, _ in of_class)
+    if not any(each.fits for _, each in of_class):
         raise ConfigError(
             f"class {one.name}: no plan fits into the memory of {names} at these sizes of a replica: more devices"
             " (--devices 16,32), a smaller number format (--format fp8) or larger devices"
         )
-    if confidence and any(each.kept for _, each in own):
+    if confidence and any(each.within_limits for _, each in of_class):
         raise ConfigError(
             f"class {one.name}: no plan keeps its limits at any rate in {confidence:.0%} of the draws on {names}:"
             " allow more time, or a lower --confidence"
         )
-    kind, best = min(own, key=lambda pair: max(pair[1].alone))
+    kind, best = min(of_class, key=lambda pair: max(pair[1].alone))
     share = f"p{100 * one.attainment:.0f}"
     limit, used = ("ttft", best.alone[0]) if best.alone[0] >= best.alone[1] else ("tpot", best.alone[1])
-    asked = one.ttft_s if limit == "ttft" else one.tpot_s
+    bound = one.ttft_s if limit == "ttft" else one.tpot_s
     helps = "shorter prompts" if limit == "ttft" else "faster memory"
     raise ConfigError(
-        f"class {one.name}: {limit}_{share} = {asked:.4g} s is {1 - 1 / used:.1%} below {asked * used:.4g} s, the"
-        f" least of any plan on {names} (a request that is alone on {kind.name}): allow {asked * used * 1.01:.4g} s, or"
+        f"class {one.name}: {limit}_{share} = {bound:.4g} s is {1 - 1 / used:.1%} below {bound * used:.4g} s, the"
+        f" least of any plan on {names} (a request that is alone on {kind.name}): allow {bound * used * 1.01:.4g} s, or"
         f" take {helps} or more devices a replica"
     )
 
@@ -343,31 +362,31 @@ def worth_of_limits(best: AssignedFleet, kinds: Sequence[KindOptions]) -> dict[t
     return result
 
 
-def told_of_fleet(
+def fleet_summary(
     answer: MixedFleet, replayed: Sequence[ReplayedPool], confidence: float, words: Sequence[str]
 ) -> dict[str, Any]:
     """The answer as numbers: what is printed, and what a verification needs."""
     best, options = answer.fleet, answer.options
     month = MONTH_S
     pools: list[dict[str, Any]] = []
-    for (place, count), chosen in zip(best.pools(), answer.pools(), strict=True):
-        option, plan = best.options[place], options[place][2]
+    for (index, count), chosen in zip(best.pools(), answer.pools(), strict=True):
+        option, plan = best.options[index], options[index][2]
         pools.append({
             "class": option.request_class, "kind": option.kind, "replicas": count, "devices": count * option.devices,
             "devices_per_replica": option.devices, "plan": plan, "requests_per_s_per_replica": option.rate,
             "requests_per_s": chosen.rate,
         })  # fmt: skip
     kinds: list[dict[str, Any]] = []
-    for place, kind in enumerate(best.kinds):
+    for index, kind in enumerate(best.kinds):
         used = sum(pool["devices"] for pool in pools if pool["kind"] == kind.name)
-        boxes = best.bought[place] + best.owned[place]
-        own = [(count, best.options[at]) for at, count in best.pools() if best.options[at].kind == kind.name]
-        usd = kind.box * (best.bought[place] * kind.held_usd_per_s + best.owned[place] * kind.owned_usd_per_s)
-        usd += sum(count * option.usd_per_s for count, option in own)
+        boxes = best.bought[index] + best.owned[index]
+        on_kind = [(count, best.options[at]) for at, count in best.pools() if best.options[at].kind == kind.name]
+        usd = kind.box * (best.bought[index] * kind.held_usd_per_s + best.owned[index] * kind.owned_usd_per_s)
+        usd += sum(count * option.usd_per_s for count, option in on_kind)
         kinds.append(dataclasses.asdict(kind) | {
-            "bought": best.bought[place] * kind.box, "owned_used": best.owned[place] * kind.box, "used": used,
+            "bought": best.bought[index] * kind.box, "owned_used": best.owned[index] * kind.box, "used": used,
             "spare": boxes * kind.box - used, "usd_per_month": usd * month,
-            "capex": best.bought[place] * kind.box * kind.capex_usd, "provisioned_w": boxes * kind.box * kind.watts,
+            "capex": best.bought[index] * kind.box * kind.capex_usd, "provisioned_w": boxes * kind.box * kind.watts,
             "alone_usd_per_month": None if (alone := answer.alone[kind.name]) is None else alone * month,
             "owned_device_worth_usd_per_month": max(0.0, best.box_worth[kind.name] / kind.box * month),
         })  # fmt: skip
@@ -390,7 +409,7 @@ def told_of_fleet(
         "prices": {
             "budget_usd": best.prices.get(("budget", "")), "power_usd_per_month_per_w": _monthly(best, "power"),
         },
-        "replay": [each.told() for each in replayed],
+        "replay": [each.summary() for each in replayed],
         "certificate": _certificate(answer), "seconds": answer.seconds,
     }  # fmt: skip
 
@@ -494,10 +513,10 @@ def _proof_lines(summary: dict[str, Any]) -> Iterator[str]:
     else:
         less = f"with any other plans no fleet is below {money(floor)}, {1 - floor / best:.1%} less"
         yield f"{'':8s} a size of replica runs the plan that serves most, of {count:,}; {less}"
-    kept = f"in {chance:.0%} of the draws" if chance else "at the centre"
+    condition = f"in {chance:.0%} of the draws" if chance else "at the centre"
     yield (
         "assumed  classes share no replica; load evenly over a class's replicas; electricity as at full load; rates"
-        f" that keep the limits {kept} of the model's errors{' (--confidence 0.9)' * (not chance)}"
+        f" that keep the limits {condition} of the model's errors{' (--confidence 0.9)' * (not chance)}"
     )
 
 

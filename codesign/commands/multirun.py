@@ -26,8 +26,8 @@ from ..config import Study, build, compose, conf_dir, own_files, plain, search_p
 from ..config.composition import admit, combinations, composed
 from ..config.groups import PACKAGES, expand
 from ..config.least_devices import sized_study
-from ..config.own import own_folders
 from ..config.plugins import plugin_folders
+from ..config.user_files import user_folders
 from ..core.atomic_files import make_folder, write_bytes, write_frame, write_text
 from ..core.errors import CodesignError, ConfigError, WriteError, suggestion
 from ..core.json_yaml import read_yaml, write_yaml
@@ -105,7 +105,7 @@ def _locked(folder: Path, key: str) -> int | None:
     return number
 
 
-PLACE = "hydra.sweep.dir"
+SWEEP_DIR = "hydra.sweep.dir"
 
 
 def _by_hydra() -> None:
@@ -175,22 +175,22 @@ def multirun(arguments: list[str], *, explain: bool = False) -> int:
         ConfigError: an override that no job could take, or a folder that another process writes to.
     """
     overrides = admit(arguments)
-    given = [text for text in overrides if text.split("=")[0] == PLACE]
-    place = given[-1] if given else f"{PLACE}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
-    root, ours = Path(place.split("=", 1)[1]), [text for text in overrides if text not in given]
-    with alone_in(root, PLACE):
-        return _run_all(arguments, ours, place, root, explain=explain)
+    given = [text for text in overrides if text.split("=")[0] == SWEEP_DIR]
+    sweep_dir = given[-1] if given else f"{SWEEP_DIR}=multirun/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+    root, ours = Path(sweep_dir.split("=", 1)[1]), [text for text in overrides if text not in given]
+    with alone_in(root, SWEEP_DIR):
+        return _run_all(arguments, ours, sweep_dir, root, explain=explain)
 
 
-def _run_all(arguments: list[str], ours: list[str], place: str, root: Path, *, explain: bool) -> int:
+def _run_all(arguments: list[str], ours: list[str], sweep_dir: str, root: Path, *, explain: bool) -> int:
     """All jobs, in a folder that no other process writes to; returns as `multirun` does."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if any(text.lstrip("+~").startswith("hydra") for text in ours):
             _refuse_launcher(ours)
-            place_of_jobs = "hydra.sweep.subdir=${hydra.job.num}"
+            job_dir = "hydra.sweep.subdir=${hydra.job.num}"
             say_default(arguments)
-            sys.argv = ["codesign optimize", "-m", *search_path(), *ours, place, place_of_jobs]
+            sys.argv = ["codesign optimize", "-m", *search_path(), *ours, sweep_dir, job_dir]
             _by_hydra()
         else:
             jobs = combinations(ours)
@@ -210,11 +210,11 @@ def _refuse_launcher(overrides: list[str]) -> None:
     """
     folders = getattr(importlib.import_module("hydra_plugins"), "__path__", ())
     result = [one.name.removeprefix("hydra_") for one in pkgutil.iter_modules(folders)]
-    known = ["basic", *(name.removesuffix("_launcher") for name in result if name.endswith("_launcher"))]
+    launchers = ["basic", *(name.removesuffix("_launcher") for name in result if name.endswith("_launcher"))]
     for text in overrides:
         key, _, name = text.lstrip("+").partition("=")
-        if key == "hydra/launcher" and name not in known:
-            raise ConfigError(f"{key} = {name} does not exist{suggestion(name, known)}")
+        if key == "hydra/launcher" and name not in launchers:
+            raise ConfigError(f"{key} = {name} does not exist{suggestion(name, launchers)}")
 
 
 def spread(jobs: list[list[str]], root: Path) -> None:
@@ -231,17 +231,17 @@ def spread(jobs: list[list[str]], root: Path) -> None:
     chosen = [text for text in jobs[0] if _of_runner(text)]
     alike = all([text for text in job if _of_runner(text)] == chosen for job in jobs)
     if not chosen or not alike or len(jobs) == 1:
-        for number, asked in enumerate(jobs):
-            job(number, asked, root / str(number))
+        for number, overrides in enumerate(jobs):
+            job(number, overrides, root / str(number))
         return
     runner = build({"runner": plain(composed(chosen))["runner"]}).objects["runner"]
     runner.refuse()
-    work = JobWork(root.resolve(), own_folders())
-    tasks = [(number, [text for text in asked if not _of_runner(text)]) for number, asked in enumerate(jobs)]
+    work = JobWork(root.resolve(), user_folders())
+    tasks = [(number, [text for text in overrides if not _of_runner(text)]) for number, overrides in enumerate(jobs)]
     with closing(runner.results(work, tasks)) as arriving:
-        for told in arriving:
-            if told is not None:
-                print(told, flush=True)
+        for line in arriving:
+            if line is not None:
+                print(line, flush=True)
 
 
 def _of_runner(text: str) -> bool:
@@ -254,16 +254,16 @@ class JobWork:
 
     Args:
         root: of the folders.
-        own: folders of own files beside ours.
+        config_dirs: folders of own files beside ours.
     """
 
     root: Path
-    own: tuple[Path, ...]
+    config_dirs: tuple[Path, ...]
 
     def __call__(self, task: tuple[int, list[str]]) -> str:
         """Do one job; what is told of it."""
         number, overrides = task
-        with own_files(*self.own):
+        with own_files(*self.config_dirs):
             return done(number, overrides, self.root / str(number))
 
 
@@ -271,8 +271,10 @@ def hydra_job(config: DictConfig) -> None:
     """One job that Hydra composed and runs."""
     settings = HydraConfig.get()
     beside = {str(conf_dir()), *map(str, plugin_folders())}
-    own = [one.path for one in settings.runtime.config_sources if one.schema == "file" and one.path not in beside]
-    with own_files(*own):  # a process of its own knows of them by Hydra alone
+    config_dirs = [
+        one.path for one in settings.runtime.config_sources if one.schema == "file" and one.path not in beside
+    ]
+    with own_files(*config_dirs):  # a process of its own knows of them by Hydra alone
         job(settings.job.num, list(settings.overrides.task), Path(settings.runtime.output_dir), config)
 
 
@@ -323,8 +325,8 @@ def finished(study: Study, overrides: list[str], folder: Path) -> bool:
         if not (folder / MANIFEST).is_file() or (folder / "error.txt").is_file():
             return False
         refuse_changed(folder, WRITTEN, MANIFEST)
-        asked = read_text(folder / "config.yaml", "config.yaml") == write_yaml(study.resolved)
-        return asked and read_text(folder / "job.txt", "job.txt") == " ".join(overrides)
+        same_config = read_text(folder / "config.yaml", "config.yaml") == write_yaml(study.resolved)
+        return same_config and read_text(folder / "job.txt", "job.txt") == " ".join(overrides)
     except ConfigError:
         return False
 
@@ -339,8 +341,8 @@ def collect_jobs(root: Path, *, explain: bool = False) -> int:
             continue
         row = pd.read_parquet(folder / "designs.parquet").iloc[[0]]
         variables = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"))["space"]["hardware"]
-        known: dict[str, Any] = variables or {}
-        units |= {name: unit_of(entry["path"]) for name, entry in known.items() if "path" in (entry or {})}
+        variable_entries: dict[str, Any] = variables or {}
+        units |= {name: unit_of(entry["path"]) for name, entry in variable_entries.items() if "path" in (entry or {})}
         row.insert(0, "job", int(folder.name))
         row.insert(1, "overrides", (folder / "job.txt").read_text(encoding="utf-8").strip())
         rows.append(row)
@@ -359,9 +361,9 @@ def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) 
     from ..report.drawing import render, style  # loads matplotlib
     from ..report.findings import phases_of
 
-    asked = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
+    objective = read_yaml((root / str(frame["job"][0]) / "config.yaml").read_text(encoding="utf-8"))["objective"]
     with style():
-        figure = phases_of(frame, str(asked.get("minimise") or asked.get("maximise")), units, words)
+        figure = phases_of(frame, str(objective.get("minimise") or objective.get("maximise")), units, words)
         if figure is not None:
             write_bytes(root / "phases.png", render(figure))
             console().print(f"how the best design changes: {root / 'phases.png'}")

@@ -49,7 +49,7 @@ def import_runs(options: argparse.Namespace) -> int:
         raise ConfigError("import: name at least one file; what it does not say follows as key=value (gpu=h100 tp=8)")
     rows = [row for path in paths for row in imported(path)]
     if is_collective(rows):
-        text = as_csv(collective_rows(_of_known_devices(rows), added), {})
+        text = as_csv(collective_rows(_with_catalogue_names(rows), added), {})
     else:
         for key in added:
             check_run_column(key, "import")
@@ -62,21 +62,23 @@ def import_runs(options: argparse.Namespace) -> int:
     out = Path(options.out)
     write_text(out, text)
     what = "row" if is_collective(rows) else "run"
-    told = f"{len(rows)} {what}{'s' if len(rows) > 1 else ''} of {len(paths)} file{'s' if len(paths) > 1 else ''}"
-    print(f"codesign: {told}; `codesign validate {out.parent}` compares them", file=sys.stderr)
+    what_was_read = (
+        f"{len(rows)} {what}{'s' if len(rows) > 1 else ''} of {len(paths)} file{'s' if len(paths) > 1 else ''}"
+    )
+    print(f"codesign: {what_was_read}; `codesign validate {out.parent}` compares them", file=sys.stderr)
     print(out)
     return 0
 
 
-def _of_known_devices(rows: list[ImportedRow]) -> list[ImportedRow]:
+def _with_catalogue_names(rows: list[ImportedRow]) -> list[ImportedRow]:
     """The rows with devices as files of ours call them, where one does: drivers print `NVIDIA H100 80GB HBM3`."""
     from ..evidence.validation.row_overrides import accelerator_option  # which loads JAX
 
-    known = dict[str, str]()
+    catalogue_names = dict[str, str]()
     for name in {row["gpu"] for row in rows if "gpu" in row}:
         with contextlib.suppress(ConfigError):
-            known[name] = accelerator_option(name)
-    return [row | ({"gpu": known[row["gpu"]]} if row.get("gpu") in known else {}) for row in rows]
+            catalogue_names[name] = accelerator_option(name)
+    return [row | ({"gpu": catalogue_names[row["gpu"]]} if row.get("gpu") in catalogue_names else {}) for row in rows]
 
 
 def check_run_column(key: str, command: str) -> None:
@@ -121,7 +123,7 @@ def observe(options: argparse.Namespace) -> int:
         ConfigError: a wrong option, a server that does not answer, or none of whose answers came whole.
     """
     stated = _stated(options.columns)
-    stream = _asked(options)
+    stream = _load_of(options)
     endpoint = Endpoint.of_url(
         options.url, chat=options.chat, key=_key(options.key_env), timeout_s=_positive(options.timeout, "timeout")
     )
@@ -163,7 +165,7 @@ def _stated(words: list[str]) -> dict[str, str]:
     return stated
 
 
-def _asked(options: argparse.Namespace) -> ObservedLoad:
+def _load_of(options: argparse.Namespace) -> ObservedLoad:
     """The load that is asked for.
 
     Raises:
@@ -227,27 +229,27 @@ def _key(name: str | None) -> str:
 
 
 async def _measured(
-    endpoint: Endpoint, asked: ObservedLoad, stated: Mapping[str, str], options: argparse.Namespace
+    endpoint: Endpoint, load: ObservedLoad, stated: Mapping[str, str], options: argparse.Namespace
 ) -> tuple[Observed, str, str]:
     """The observed run, its model's name in tables, and why `validate` would not compare it, if so."""
-    open_at_most = asked.clients if asked.requests.arrivals is None else len(asked.requests)
+    open_at_most = load.clients if load.requests.arrivals is None else len(load.requests)
     client, rng = client_of(open_at_most), np.random.default_rng(options.seed)
     try:
         wanted = options.served_model or stated.get("model", "")
         endpoint = endpoint.of_model(await served_model(client, endpoint, wanted))
         model = stated.get("model") or endpoint.model
         note = _set_aside(dict(stated) | {"model": model})
-        sizes, endpoint = await measured_sizes(client, endpoint, rng, round(float(np.mean(asked.requests.prompts))))
+        sizes, endpoint = await measured_sizes(client, endpoint, rng, round(float(np.mean(load.requests.prompts))))
         with ServedBar(Console(stderr=True)) as bar, _interrupting() as stop:
-            bar.begin(len(asked.requests))
+            bar.begin(len(load.requests))
             driven = await drive(
-                client, endpoint, sizes, asked.requests, clients=asked.clients, rng=rng, stop=stop, tell=bar.tell
+                client, endpoint, sizes, load.requests, clients=load.clients, rng=rng, stop=stop, tell=bar.tell
             )
     finally:
         client.close()
     if not sizes.counted:
         note += f"{'; ' if note else ''}the server reports no tokens: a word of a prompt is taken for one"
-    return Observed(asked.requests, driven), model, note
+    return Observed(load.requests, driven), model, note
 
 
 @contextlib.contextmanager
@@ -255,7 +257,7 @@ def _interrupting() -> Generator[asyncio.Event]:
     """An event that the first Ctrl-C sets; the second one breaks in."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def asked(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         loop.call_soon_threadsafe(stop.set)
@@ -263,7 +265,7 @@ def _interrupting() -> Generator[asyncio.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = signal.signal(signal.SIGINT, asked)
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield stop
     finally:
@@ -314,18 +316,18 @@ def _show(out: Console, observed: Observed, load: ObservedLoad, model: str) -> N
 
 def _notes(observed: Observed, load: ObservedLoad) -> list[str]:
     """Remarks on the run: failures, a late client, prompts of another length than asked."""
-    answers, told = observed.driven.answers, list[str]()
+    answers, notes = observed.driven.answers, list[str]()
     if failed := observed.failures():
-        told.append(f"{len(answers) - len(observed.good):,} of {len(answers):,} requests failed: {failed}")
+        notes.append(f"{len(answers) - len(observed.good):,} of {len(answers):,} requests failed: {failed}")
     if observed.driven.stopped:
-        told.append(f"interrupted: {len(answers):,} of {len(load.requests):,} requests had ended, and are kept")
+        notes.append(f"interrupted: {len(answers):,} of {len(load.requests):,} requests had ended, and are kept")
     lengths = observed.lengths()[1]
     short = [n for (n, answer) in answers if not answer.error and answer.tokens < load.requests.outputs[n]]
     if short:
-        told.append(f"{len(short):,} answers ended early (mean of all: {lengths.mean():,.4g} tokens)")
+        notes.append(f"{len(short):,} answers ended early (mean of all: {lengths.mean():,.4g} tokens)")
     seen = observed.latencies()
     after = seen["e2e"]["p50"] - seen["ttft"]["p50"]  # of which the time between tokens is a share
     if observed.late_s() > LATE * min(seen["ttft"]["p50"], after or seen["ttft"]["p50"]):
         late = engineering(observed.late_s(), "s")
-        told.append(f"this client was busy itself, late by {late} (p99): times are no finer")
-    return told
+        notes.append(f"this client was busy itself, late by {late} (p99): times are no finer")
+    return notes

@@ -80,7 +80,7 @@ class Interrupt:
     def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
-            signal.signal(signal.SIGINT, self._asked)
+            signal.signal(signal.SIGINT, self._interrupt)
             signal.signal(signal.SIGALRM, self._break_in)
         return self
 
@@ -104,7 +104,7 @@ class Interrupt:
         if self.stopped and not math.isinf(progress.gap):
             raise KeyboardInterrupt
 
-    def _asked(self, *_: object) -> None:
+    def _interrupt(self, *_: object) -> None:
         if self.stopped:
             self._break_in()
         self.stopped = True
@@ -130,7 +130,7 @@ def _say(text: str) -> None:
 # sentence and says what it counts; a stage without one is shown by its own name (a peer's of `search=blackbox`).
 
 
-class Told(NamedTuple):
+class StageText(NamedTuple):
     """Stage of a search: what it does in words, and the unit of its count."""
 
     words: str
@@ -138,41 +138,41 @@ class Told(NamedTuple):
 
 
 STAGES = {
-    "grid": Told("pricing the grid", "points"),
-    "incumbent": Told("looking for a good design", "plans tried"),
-    "bound": Told("bounding every plan", "plans settled"),
-    "close": Told("tightening the open bounds", "plans settled"),
-    "parts": Told("proving partitions of the plans", "partitions"),
-    "values": Told("proving each fixed value", "values"),
-    "integer": Told("proving integer designs", "combinations"),
-    "what must give": Told("infeasible: looking for a minimal relaxation of the constraints", "limits relaxed"),
-    "gradient": Told("descending along gradients", "steps"),
-    "solve": Told("solving the plans nearest to the descent's end", "rounds"),
-    "amortised": Told("pricing what the trained network answers", "designs"),
-    "front": Told("proving ends and middle of the front", "problems solved"),
-    "between": Told("refining the front", "parts"),
-    "blends": Told("proving interpolated designs", "designs"),
-    "levels": Told("proving the front level by level", "levels"),
-    "exchange": Told("local search over the plans of all workloads", "plans settled"),
-    "lean": Told("Lagrangian bound over all workloads", "plans settled"),
-    "drop": Told("pruning plans", "plans settled"),
-    "choose": Told("branch and bound over the remaining plans", "plans settled"),
+    "grid": StageText("pricing the grid", "points"),
+    "incumbent": StageText("looking for a good design", "plans tried"),
+    "bound": StageText("bounding every plan", "plans settled"),
+    "close": StageText("tightening the open bounds", "plans settled"),
+    "parts": StageText("proving partitions of the plans", "partitions"),
+    "values": StageText("proving each fixed value", "values"),
+    "integer": StageText("proving integer designs", "combinations"),
+    "what must give": StageText("infeasible: looking for a minimal relaxation of the constraints", "limits relaxed"),
+    "gradient": StageText("descending along gradients", "steps"),
+    "solve": StageText("solving the plans nearest to the descent's end", "rounds"),
+    "amortised": StageText("pricing what the trained network answers", "designs"),
+    "front": StageText("proving ends and middle of the front", "problems solved"),
+    "between": StageText("refining the front", "parts"),
+    "blends": StageText("proving interpolated designs", "designs"),
+    "levels": StageText("proving the front level by level", "levels"),
+    "exchange": StageText("local search over the plans of all workloads", "plans settled"),
+    "lean": StageText("Lagrangian bound over all workloads", "plans settled"),
+    "drop": StageText("pruning plans", "plans settled"),
+    "choose": StageText("branch and bound over the remaining plans", "plans settled"),
 }
 """Name of a stage -> words."""
 
 
-def stage_of(name: str) -> Told:
+def stage_of(name: str) -> StageText:
     """A stage in words: `whole, 2 of 3, close` is the closing of the second of three searches over whole numbers."""
     *where, last = name.split(", ")
-    result = STAGES.get(last, Told(last, ""))
-    places = ["integers" if place == "integer" else place for place in where]
+    result = STAGES.get(last, StageText(last, ""))
+    places = ["integers" if part == "integer" else part for part in where]
     return result._replace(words=", ".join([*places, result.words]))
 
 
 def counted(progress: Progress, unit: str) -> str:
     """`280 of 280 plans settled`; `129 plans tried` where the stage does not know how many will be."""
-    known = progress.stage.split(", ")[-1] != "incumbent"
-    count = f"{progress.done:,} of {progress.total:,}" if known else f"{progress.done:,}"
+    has_total = progress.stage.split(", ")[-1] != "incumbent"
+    count = f"{progress.done:,} of {progress.total:,}" if has_total else f"{progress.done:,}"
     return f"{count} {unit}".rstrip()
 
 
@@ -414,9 +414,9 @@ def add_intervals(study: Study, results: Results) -> None:
     result = of_designs(study.objective, scenarios)
     if result is None:
         return
-    told = pd.DataFrame([one.columns() for one in result.designs], index=best.index)
-    results.designs = frame.join(told)
-    results.pareto = results.pareto.join(told)
+    intervals = pd.DataFrame([one.columns() for one in result.designs], index=best.index)
+    results.designs = frame.join(intervals)
+    results.pareto = results.pareto.join(intervals)
     results.regret = result.regret._asdict() | {"text": result.regret.text()}
     results.errors = strata_of(scenarios[0])
 
@@ -448,8 +448,8 @@ def show(study: Study, results: Results, trace: Trace, out: Console, *, explain:
     shown = (SHOWN, units_of(study.space), metrics, words, hardware, out.width)
     out.print(designs_table(designs, title, *shown))
     if explain:
-        kept, _ = shown_columns(designs, *shown)
-        named = [(one.head, one.name) for one in kept]
+        columns, _ = shown_columns(designs, *shown)
+        named = [(one.head, one.name) for one in columns]
         print_explanations(out, of_table(named, designs.columns, words, of_hardware(study)))
     if text := intervals_text(results.best):
         out.print(text, highlight=False)

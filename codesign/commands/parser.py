@@ -133,8 +133,8 @@ def _add_questions(command: Command) -> None:
         ("e2e", "whole request"),
     ):
         for point in ("", "-p50", "-p90", "-p99"):
-            told = f"{text}, {point[1:] or 'mean'}: at most so long, as in 50ms"
-            one.add_argument(f"--{name}{point}", metavar="TIME", help=told)
+            explained = f"{text}, {point[1:] or 'mean'}: at most so long, as in 50ms"
+            one.add_argument(f"--{name}{point}", metavar="TIME", help=explained)
     one.add_argument("--api", metavar="PRICES", help=API)
     text = "prompts computed beside decodes, apart on a pool of their own, or both (beside)"
     one.add_argument("--pools", choices=("beside", "apart", "both"), default="beside", help=text)
@@ -395,32 +395,38 @@ def parsed(words: list[str]) -> argparse.Namespace:
     words = _negative_values(words)
     if words[0] in commands:
         _check_names(words, commands[words[0]])
-    known, unknown = top.parse_known_args(words)
+    options_read, unknown = top.parse_known_args(words)
     for taken in ("overrides", "words", "what", "columns"):  # those that stand after an option
-        if hasattr(known, taken):
-            setattr(known, taken, getattr(known, taken) + [word for word in unknown if not word.startswith("-")])
+        if hasattr(options_read, taken):
+            setattr(
+                options_read,
+                taken,
+                getattr(options_read, taken) + [word for word in unknown if not word.startswith("-")],
+            )
             unknown = [word for word in unknown if word.startswith("-")]
     if unknown:
         if not unknown[0].startswith("-"):
-            many = f"{unknown[0]!r} is one argument too many (see `codesign {known.command} --help`)"
-            raise ConfigError(f"{known.command}: {many}")
-        asked, where = (commands[known.command], f"{known.command}: ") if known.command else (top, "")
-        options = [text for action in asked._actions for text in action.option_strings]
+            many = f"{unknown[0]!r} is one argument too many (see `codesign {options_read.command} --help`)"
+            raise ConfigError(f"{options_read.command}: {many}")
+        sub_parser, where = (
+            (commands[options_read.command], f"{options_read.command}: ") if options_read.command else (top, "")
+        )
+        options = [text for action in sub_parser._actions for text in action.option_strings]
         raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
-    _check_texts(known)
+    _check_texts(options_read)
     for taken in ("overrides", "words", "what"):
-        if known.command in COMPOSING and isinstance(getattr(known, taken, None), list):
-            setattr(known, taken, full_names(getattr(known, taken)))
-    return known
+        if options_read.command in COMPOSING and isinstance(getattr(options_read, taken, None), list):
+            setattr(options_read, taken, full_names(getattr(options_read, taken)))
+    return options_read
 
 
-def _check_names(words: Sequence[str], asked: argparse.ArgumentParser) -> None:
+def _check_names(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
     """Refuse an option that there is not, before argparse says which ones are missing.
 
     Raises:
         ConfigError: naming it, with a suggestion.
     """
-    options = [text for action in asked._actions for text in action.option_strings]
+    options = [text for action in parser._actions for text in action.option_strings]
     for word in words[1:]:
         name = word.partition("=")[0]
         if word == "--":

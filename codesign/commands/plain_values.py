@@ -214,12 +214,12 @@ def accelerators(text: str) -> list[str]:
     Raises:
         ConfigError: a name that none has.
     """
-    known = available("accelerator")
+    names = available("accelerator")
     result: list[str] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         option = accelerator_option(name)
         if option is None:
-            raise ConfigError(f"--on {name}: no such accelerator{suggestion(name.lower(), known)}")
+            raise ConfigError(f"--on {name}: no such accelerator{suggestion(name.lower(), names)}")
         result += [option] if option not in result else []
     if not result:
         raise ConfigError("--on: name at least one accelerator, as in --on h200,b200 (`codesign list accelerator`)")

@@ -63,8 +63,8 @@ def refuse_others(serialised: str, tables: Iterable[str]) -> None:
         if kind == "BASE_TABLE":
             name, schema = str(node.get("table_name", "")), str(node.get("schema_name") or "")
             if schema or node.get("catalog_name") or name.lower() not in table_names | defined:
-                whole = ".".join(part for part in (str(node.get("catalog_name") or ""), schema, name) if part)
-                raise ConfigError(f"sql: no table {whole!r}{suggestion(name, sorted(table_names))}")
+                full_name = ".".join(part for part in (str(node.get("catalog_name") or ""), schema, name) if part)
+                raise ConfigError(f"sql: no table {full_name!r}{suggestion(name, sorted(table_names))}")
         elif kind == "TABLE_FUNCTION":
             function = str((node.get("function") or {}).get("function_name", "")).lower()
             if function not in MAKE_ROWS:
@@ -120,7 +120,7 @@ def query_run(run: str, sql: str | None, csv_file: str | None = None) -> int:
         raise ConfigError(f"sql: {run!r} is not a run folder")
     database = Frames(folder)
     if not sql:
-        _show(["table", "rows", "columns"], database.told(), "frames of the run")
+        _show(["table", "rows", "columns"], database.table_sizes(), "frames of the run")
         return 0
     names, rows = database.answer(sql)
     if csv_file:
@@ -179,17 +179,17 @@ class Frames:
                        if str(kind).startswith("list") and name not in NOT_OF_DESIGNS]  # fmt: skip
             kinds = " ".join(f"when {number} then '{word}'" for number, word in KINDS.items())
             listed = ", ".join(f'unnest("{name}") as "{renamed(name)}"' for name in columns)
-            known = ", ".join(f"nullif({name}, 'nan'::double) as {name}" for name in NUMBERS if name in columns)
+            no_nans = ", ".join(f"nullif({name}, 'nan'::double) as {name}" for name in NUMBERS if name in columns)
             self._database.register("chunk_files", files)
             self._database.execute(f"create view chunks as select {COUNTED} from chunk_files")
             self._database.execute(
-                f"create view kept as select case kind {kinds} end as kind, * exclude kind replace ({known}) from "
+                f"create view kept as select case kind {kinds} end as kind, * exclude kind replace ({no_nans}) from "
                 f"(select unnest(kind) as kind, first, {listed} from chunk_files)"
             )
         except (*UNREADABLE, self._errors) as error:
             raise ConfigError(f"sql: a chunk of {str(paths[0].parent)!r} is damaged: {_first_line(error)}") from error
 
-    def told(self) -> list[tuple[str, int, str]]:
+    def table_sizes(self) -> list[tuple[str, int, str]]:
         """(table, rows, columns) of each."""
         result = []
         for name in self._tables:

@@ -35,7 +35,7 @@ SPACES = (
 INPUT, OUTPUT = "2048", "512"
 HALF = 0.5  # of the draws in which a load is sustained where nobody asks for more
 SEQUENCE, BATCH = "8192", "4M"
-KEPT = "space.plan.loss_chunks=[1,16], space.plan.offload_activations=[0,0.5], space.plan.schedule=[1f1b,zb_v]"
+DEFAULT_AXES = "space.plan.loss_chunks=[1,16], space.plan.offload_activations=[0,0.5], space.plan.schedule=[1f1b,zb_v]"
 """Fields of a training plan that `every_training_plan` leaves as they are: with them all, no proof ends in a minute."""
 NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
 
@@ -44,14 +44,14 @@ NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
 class Question:
     """A plain question in words, and the studies that answer it.
 
-    asked: one line; assumed: pairs of (what was taken, how to change it); candidates: those that differ in
+    text: one line; assumed: pairs of (what was taken, how to change it); candidates: those that differ in
     `varied`, each with its overrides but for the device count; counts: device counts that were asked for, empty where
     the demand decides; requests_per_s and tokens_per_s: the demand of serving and of training, 0 where there is none;
     batch: sequences of a step; seconds: how long the job lasts, 0 where it does not end; confidence: share of the draws
     in which limits are to be kept, 0: at the centre.
     """
 
-    asked: str
+    text: str
     assumed: tuple[tuple[str, str], ...]
     candidates: tuple[Candidate, ...]
     counts: tuple[int, ...]
@@ -92,7 +92,7 @@ def serving_question(options: argparse.Namespace) -> Question:
         raise ConfigError(NO_RATE)
     if not timed and options.pools != POOLS[0]:
         raise ConfigError("--pools: pools of their own are sized for a rate: add --rate 30/s")
-    asked = [*model, *limits, *_lengths(options)]
+    overrides = [*model, *limits, *_lengths(options)]
     assumed: list[tuple[str, str]] = []
     if options.trace is None:
         shown = f"{options.input or INPUT} tokens in, {options.output or OUTPUT} out, all alike"
@@ -101,7 +101,7 @@ def serving_question(options: argparse.Namespace) -> Question:
     per_s = 0.0
     if timed:
         per_s = rate(options.rate) if options.rate is not None else _rate_of(options.trace)
-        asked.append(f"workload.arrivals_per_s={per_s!r}")
+        overrides.append(f"workload.arrivals_per_s={per_s!r}")
         if options.trace is None:
             assumed.append(("Poisson arrivals", "workload.arrival_cv=2, or --trace FILE"))
         what = f"{per_s:,.4g} requests/s"
@@ -114,12 +114,12 @@ def serving_question(options: argparse.Namespace) -> Question:
         chosen, what = ["continuous"], "one replica at its best load"
         if options.clients is not None:
             what = f"{count_of(options.clients, '--clients'):g} clients that wait for their answers"
-            asked.append(f"space.plan.micro_batch=[{count_of(options.clients, '--clients'):g}]")
+            overrides.append(f"space.plan.micro_batch=[{count_of(options.clients, '--clients'):g}]")
         else:
             assumed.append(("no demand: the cheapest replica", "--rate 30/s or --clients 64"))
     suffix, formats = _format(options, PUBLISHED)
     chosen = [f"{name}{suffix}" for name in chosen]
-    asked += formats
+    overrides += formats
     confidence = _confidence(options)
     if timed and not confidence and not refuse_search(options.overrides):
         confidence = HALF
@@ -128,8 +128,8 @@ def serving_question(options: argparse.Namespace) -> Question:
         assumed.append(("weights, cache and arithmetic in the formats that the model was published in", "--format"))
     assumed += _always(options)
     text = f"least {options.goal} of {options.model} on {', '.join(devices)}: {what}{texts}"
-    asked += _chosen(options)
-    candidates = _candidates(devices, chosen, [*asked, *_goal(options), *options.overrides])
+    overrides += _chosen(options)
+    candidates = _candidates(devices, chosen, [*overrides, *_goal(options), *options.overrides])
     return Question(text, tuple(assumed), candidates, _counts(options), requests_per_s=per_s, confidence=confidence)
 
 
@@ -143,11 +143,11 @@ def training_question(options: argparse.Namespace) -> Question:
     limits, texts = _limits(options)
     tokens, seconds = count_of(options.tokens, "--tokens"), days(options.days)
     sequence = int(count_of(options.sequence or SEQUENCE, "--sequence"))
-    asked_batch = count_of(options.batch or BATCH, "--batch")
-    batch = max(1, 2 ** round(math.log2(asked_batch / sequence)))
+    requested_batch = count_of(options.batch or BATCH, "--batch")
+    batch = max(1, 2 ** round(math.log2(requested_batch / sequence)))
     steps = tokens / (batch * sequence)
     step_s = seconds / steps
-    asked = [
+    overrides = [
         *model, *limits, f"workload.sequence={sequence}", f"workload.global_batch={batch}",
         f"objective.limits.time_s={step_s!r}",
     ]  # fmt: skip
@@ -157,19 +157,21 @@ def training_question(options: argparse.Namespace) -> Question:
     assumed.append((f"{batch:,} sequences ({batch * sequence / 1e6:.3g} M tokens) a step", "--batch"))
     assumed.append(("nothing fails", "reliability=NAME (`codesign list reliability`)"))
     if not any(text.lstrip("+~").startswith(("space=", "space.plan.")) for text in options.overrides):
-        assumed.append(("a loss in one piece, activations kept on the device, stages of equal length in 1f1b", KEPT))
+        assumed.append(
+            ("a loss in one piece, activations kept on the device, stages of equal length in 1f1b", DEFAULT_AXES)
+        )
     suffix, formats = _format(options, FORMATS[0])
-    asked += formats
+    overrides += formats
     if options.format is None:
         assumed.append((f"{FORMATS[0]} matrix products", "--format"))
     assumed += _always(options)
     workload = f"training{suffix}"
-    asked += _chosen(options)
+    overrides += _chosen(options)
     text = (
         f"least {options.goal} of training {options.model} on {', '.join(devices)}: {tokens / 1e12:.4g} T tokens in"
         f" {seconds / DAY_S:g} days, {step_s:.3g} s a step{texts}"
     )
-    candidates = _candidates(devices, [workload], [*asked, *_goal(options), *options.overrides])
+    candidates = _candidates(devices, [workload], [*overrides, *_goal(options), *options.overrides])
     return Question(
         text, tuple(assumed), candidates, _counts(options), tokens_per_s=tokens / seconds, batch=batch,
         seconds=seconds, confidence=_confidence(options),
@@ -202,9 +204,9 @@ def _format(options: argparse.Namespace, default: str) -> tuple[str, list[str]]:
         if name != FORMATS[0]:
             return f"_{name}", []
         return "", [f"precision={name}"] if default == PUBLISHED else []  # what serves takes the published ones
-    known = sorted({*FORMATS, *available("precision")})
-    if name not in known:
-        raise ConfigError(f"--format {name!r} does not exist{suggestion(name, known)}; write {', '.join(known)}")
+    formats = sorted({*FORMATS, *available("precision")})
+    if name not in formats:
+        raise ConfigError(f"--format {name!r} does not exist{suggestion(name, formats)}; write {', '.join(formats)}")
     return "", [f"precision={name}"]
 
 
@@ -267,8 +269,8 @@ def _rate_of(path: str) -> float:
 
 def refuse_search(overrides: Sequence[str]) -> str:
     """Error text if overrides set a search, which `--confidence` does not allow; empty otherwise."""
-    own = [text for text in overrides if text.lstrip("+~").startswith(("search=", "search."))]
-    return f"--confidence is a search of its own: leave out {own[0]!r}" if own else ""
+    search_overrides = [text for text in overrides if text.lstrip("+~").startswith(("search=", "search."))]
+    return f"--confidence is a search of its own: leave out {search_overrides[0]!r}" if search_overrides else ""
 
 
 def _goal(options: argparse.Namespace) -> list[str]:

@@ -17,7 +17,7 @@ from ..config.composition import admit, combinations, composed
 from ..config.device_counts import COUNT, left_open, listed
 from ..config.least_devices import ANOTHER
 from ..config.plausibility import Unusual, unusual
-from ..config.starting import framework_told, names, precision_told, told
+from ..config.starting import defaults_line, framework_line, names, precision_line
 from ..core.fields import walk, with_numpy
 from ..core.json_yaml import is_mapping
 from ..model.workloads.base import OTHERS, Words
@@ -32,7 +32,7 @@ from .terminal import SHORT
 
 def say_default(overrides: list[str]) -> None:
     """One line for each default that is taken: the study, the framework, the number formats."""
-    for line in (told(overrides), framework_told(overrides), precision_told(overrides)):
+    for line in (defaults_line(overrides), framework_line(overrides), precision_line(overrides)):
         if line:
             print(f"codesign: {line}", file=sys.stderr)
 
@@ -86,10 +86,12 @@ def say_trace(provenance: Mapping[str, Mapping[str, Any]]) -> None:
 
 def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
     """Find what is unusual in the best design beyond the inputs: numbers that only several variables together bring."""
-    told = study.unusual
+    warnings = study.unusual
     result = unusual(placed(study.problem, results.best), provenance=study.provenance)
     return tuple(
-        one._replace(text=f"the best design: {one.text}") for one in result if not any(one.key in t.text for t in told)
+        one._replace(text=f"the best design: {one.text}")
+        for one in result
+        if not any(one.key in t.text for t in warnings)
     )
 
 
@@ -157,8 +159,8 @@ def of_plan(names: Iterable[str]) -> list[Explanation]:
     lines: list[Explanation] = []
     for name in [*SHORT, "dp", *sorted(fields)]:
         short = SHORT[name][0].strip() if name in SHORT else name.replace("_", " ")
-        known = plan_field(name)
-        text = PLAN_WORDS.get(name) or (f"plan.{name}: {known.get('doc', '')}" if known else "")
+        field = plan_field(name)
+        text = PLAN_WORDS.get(name) or (f"plan.{name}: {field.get('doc', '')}" if field else "")
         if name in fields and text and all(text != one.meaning for one in lines):
             lines.append(Explanation("sp" if name == "sequence_parallel" else short, text))
     return lines

@@ -75,7 +75,7 @@ def keep_compiled(folder: Path) -> bool:
 
 
 FLAG = "xla_cpu_use_fusion_emitters"
-KNOWN, UNKNOWN = (0, 10), (0, 11)  # versions of JAX, from and up to, in which the flag was tried
+TESTED, UNKNOWN = (0, 10), (0, 11)  # versions of JAX, from and up to, in which the flag was tried
 
 
 def prepare_jax() -> None:
@@ -104,7 +104,7 @@ def _compile_quickly() -> None:
     """
     flags = os.environ.get("XLA_FLAGS", "")
     release = tuple(map(int, version("jax").split(".")[:2]))
-    if KNOWN <= release < UNKNOWN and FLAG not in flags:
+    if TESTED <= release < UNKNOWN and FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --{FLAG}=false".strip()
 
 

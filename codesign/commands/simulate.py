@@ -62,8 +62,7 @@ from ..simulation.serving import (
 )
 from ..simulation.serving.serve import Report
 from .setup import prepare_jax
-from .simulate_forms import bounds, demand_of, open_form, traced, with_contexts
-from .simulate_forms import told as form_told
+from .simulate_forms import FEWEST, bounds, demand_of, form_numbers, open_form, traced, with_contexts
 from .terminal import console, job_text, text_table
 
 __all__ = [
@@ -241,10 +240,10 @@ def pools_of(scenario: Scenario, decode: Engine, groups: float) -> Pools:
         one.name for one in dataclasses.fields(work)
     }
     fields = {name: getattr(work, name) for name in names}
-    own = dataclasses.replace(layout.plan, prefill_devices=asarray(0.0), device_count=layout.devices)
+    plan = dataclasses.replace(layout.plan, prefill_devices=asarray(0.0), device_count=layout.devices)
     alike = float(work.together(scenario.layout))
-    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), own), alone=True, alike=alike)
-    stages, chunk = float(own.pp), round(float(own.token_budget))
+    steps = tabulated_steps(Scenario(pool.cluster, ContinuousServing(**fields), plan), alone=True, alike=alike)
+    stages, chunk = float(plan.pp), round(float(plan.token_budget))
     prefill = Engine(steps.times(1 / stages), budget=10**9, chunk=chunk)
     token_s, step = (
         float(_crossing_s(scenario)) / float(work.prompt_tokens()),
@@ -262,7 +261,6 @@ def _crossing_s(scenario: Scenario) -> jax.Array:
 
 
 FOLDER = "simulation"  # in the run's
-FEWEST = 100  # requests that a simulation says anything of
 MOST = {"seed": 2**32 - 1, "rate": 1e12, "cv": 10.0}  # of options
 FULLEST = 0.98  # of a rate that the design sustains, above which an open loop is refused
 
@@ -290,36 +288,29 @@ def simulate_design(
     Raises:
         ConfigError: no such run or design, one that serves no continuous batches, a load that it cannot sustain.
     """
-    if requests < FEWEST:
-        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
-    check_options(seed, rate, cv)
-    prepare_jax()
-    run, scenario = design_of(what, design)
-    if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
-        raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
+    run, scenario = _stated_design(what, design, requests, seed, rate, cv)
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
         closed = checked_design(scenario)
+        usual = 1.0
         if isinstance(scenario.workload, AbstractOpenServing):
-            rate, cv = rate or closed["requests_per_s"], float(scenario.workload.arrival_cv) if cv is None else cv
-        cv = 1.0 if cv is None else cv
+            rate, usual = rate or closed["requests_per_s"], float(scenario.workload.arrival_cv)
+        cv = usual if cv is None else cv
         host = host_seconds(scenario, closed)
         engine, group = engine_of(scenario)
-        engine = dataclasses.replace(engine, seed=seed)
-        if rate or trace:  # a closed loop has no more under way than are asked for
-            engine = dataclasses.replace(engine, sequences=batch_of(scenario))
+        most = batch_of(scenario) if rate or trace else engine.sequences  # a closed loop has no more under way
+        engine = dataclasses.replace(engine, seed=seed, sequences=most)
         pools = None
         if has_two_pools(scenario):
             pools = pools_of(scenario, dataclasses.replace(engine, sequences=batch_of(scenario)), group)
             group, rate = 1.0, rate or 0.99 * FULLEST * closed["requests_per_s"]  # both pools together, nearly full
-        stream = _asked(scenario, closed, group, requests, seed, rate, cv, trace)
-        more = None if trace else _asked(scenario, closed, group, requests, seed + 1, rate, cv, trace)
+        stream = _requests(scenario, closed, group, requests, seed, rate, cv, trace)
+        more = None if trace else _requests(scenario, closed, group, requests, seed + 1, rate, cv, trace)
         if stream.arrivals is not None:
             cached = stream.prefix_tokens * float(np.mean(stream.prefixes >= 0)) if len(stream.prefixes) else 0.0
             form = pools.closed_form(stream) if pools else open_form(engine, stream, cached, group)
-            most = math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
-            closed |= form_told(form.later(host)) | _load(stream.arrivals, form, group, most)
+            closed |= form_numbers(form.later(host)) | _load(stream.arrivals, form, group, _sustained(scenario, closed))
         if pools is not None:
             bar.begin(len(stream))
             result = pools.simulated(stream, bar.tell, timeline=True)
@@ -328,21 +319,42 @@ def simulate_design(
             if stream.arrivals is None:
                 engine = dataclasses.replace(engine, sequences=_under_way(closed, group, host))
             result = _simulated(engine, stream, bar, timeline=True)
-            other = dataclasses.replace(engine, seed=seed + 1)
-            again = _simulated(other, more, bar) if more else None
+            again = _simulated(dataclasses.replace(engine, seed=seed + 1), more, bar) if more else None
     result, again = result.later(host), again and again.later(host)
-    summary: dict[str, Any] = {"closed_form": closed, "simulated": result.summary()}
-    summary["another_seed"] = again.summary() if again else {}
-    summary["no_scheduler"] = {} if pools else bounds(engine, stream, result, group)
-    summary["requests"], summary["loop"] = len(stream), "closed" if stream.arrivals is None else "open"
+    summary: dict[str, Any] = {
+        "closed_form": closed, "simulated": result.summary(), "another_seed": again.summary() if again else {},
+        "no_scheduler": {} if pools else bounds(engine, stream, result, group),
+        "requests": len(stream), "loop": "closed" if stream.arrivals is None else "open",
+    }  # fmt: skip
     if as_json:
         print(dumps(summary, indent=2))
     else:
         show_served(console(), scenario, summary, group)
-    if run:
-        _write(run, summary, result)
-        out.print(f"kept: {run / FOLDER}")
+    _write(run, summary, result, out)
     return 0
+
+
+def _stated_design(
+    what: Sequence[str], design: int, requests: int, seed: int, rate: float, cv: float | None
+) -> tuple[Path | None, Scenario]:
+    """Check the options, then read the design: folder of its run, if it is of one, and scenario.
+
+    Raises:
+        ConfigError: an option outside its range, no such run or design.
+    """
+    if requests < FEWEST:
+        raise ConfigError(f"simulate: --requests {requests} must be at least {FEWEST}")
+    check_options(seed, rate, cv)
+    prepare_jax()
+    run, scenario = design_of(what, design)
+    if cv is not None and not rate and not isinstance(scenario.workload, AbstractOpenServing):
+        raise ConfigError(f"simulate: --cv {cv:g} is of an open loop: say its --rate, in requests/s")
+    return run, scenario
+
+
+def _sustained(scenario: Scenario, closed: dict[str, float]) -> float:
+    """Largest rate of a closed loop; an open loop was refused before where its rate is not sustained."""
+    return math.inf if isinstance(scenario.workload, AbstractOpenServing) else closed["requests_per_s"]
 
 
 def _load(arrivals: np.ndarray, form: OpenLoop, group: float, most: float) -> dict[str, float]:
@@ -413,7 +425,7 @@ def checked_design(scenario: Scenario, *, replicas: bool = False) -> dict[str, f
     return numbers
 
 
-def _asked(
+def _requests(
     scenario: Scenario,
     closed: dict[str, float],
     group: float,
@@ -473,12 +485,16 @@ def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: 
     return simulate_closed(engine, requests, engine.sequences, report=bar.tell, timeline=timeline)
 
 
-def _write(run: Path, summary: dict[str, Any], served: Served) -> None:
+def _write(run: Path | None, summary: dict[str, Any], served: Served, out: Console) -> None:
+    """Write numbers and timeline into the folder of the run, if it is of one."""
+    if run is None:
+        return
     folder = run / FOLDER
     line, handed = served.timeline, served.handed
     figure = timeline_figure(line) if handed is None else pools_figure(line, handed)
     write_files({folder / "summary.json": dumps(summary, indent=2), folder / "timeline.png": render(figure)})
     note_folder(run, FOLDER)
+    out.print(f"kept: {folder}")
 
 
 # `codesign simulate --num-prompts`: a benchmark's run on a design, from its first request to its last.
@@ -512,14 +528,14 @@ def simulate_prompts(
         rate, cv = rate or numbers_of(scenario)["requests_per_s"], float(work.arrival_cv) if cv is None else cv
     clients = float(scenario.plan.micro_batch)
     result = finite_run(scenario, prompts, clients=clients, rate=rate, cv=1.0 if cv is None else cv, seed=seed)
-    told = result.summary()
+    summary = result.summary()
     answers = float(work.output_tokens)
-    told |= {"requests": prompts, "duration_s": prompts / result.rate, "output_tokens_per_s": result.rate * answers}
+    summary |= {"requests": prompts, "duration_s": prompts / result.rate, "output_tokens_per_s": result.rate * answers}
     if as_json:
-        print(dumps(told, indent=2))
+        print(dumps(summary, indent=2))
         return 0
     how = f"{clients:g} clients" if rate == 0 else "all at once" if math.isinf(rate) else f"{rate:g} requests/s"
-    _show(console(), f"{job_text(scenario)}: a run of {prompts:,} requests, {how}, simulated", told)
+    _show(console(), f"{job_text(scenario)}: a run of {prompts:,} requests, {how}, simulated", summary)
     return 0
 
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from ..config.traced_requests import doubts
 from ..core.atomic_files import write_files
 from ..core.errors import ConfigError
-from ..core.jax_typed import asarray
 from ..core.json_yaml import dumps
 from ..core.units import engineering
 from ..model.metrics.cache_placement import OWN, has_prefix_cache, hits_of
@@ -22,27 +21,23 @@ from ..model.scenario import Cluster, Scenario
 from ..model.workloads import Layout
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..model.workloads.goodput import AbstractGoodputServing, AbstractOpenServing
-from ..model.workloads.prefix_reuse import curve_of_reuse
+from ..model.workloads.open_loop import OpenLoop
 from ..report.build import build_report
 from ..report.drawing import render, style
-from ..report.fleet_figures import fleet_table, fleet_told, timeline_of
+from ..report.fleet_figures import fleet_headline, fleet_table, timeline_of
 from ..report.run_folder import PAGE, note_folder
-from ..simulation.fleet import ONE_QUEUE, Agreed, dispersion, reuse_of, router_of, simulate_fleet, traffic_measures
+from ..simulation.fleet import ONE_QUEUE, Agreed, FleetServed, dispersion, router_of, simulate_fleet, traffic_measures
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
 from .simulate import FOLDER, ServedBar, check_options, checked_design, design_of, doubt, host_seconds
-from .simulate_forms import open_form
-from .simulate_forms import told as form_told
+from .simulate_forms import FEWEST, Cached, form_numbers, in_closed_form, load_of
 from .simulate_two_pools import TwoPoolFleet, replicas_of, routers_of, two_pool_fleet, untrusted_pools
 from .terminal import console, text_table
 
-__all__ = [
-    "Cached", "cached_tokens", "closed_form_of", "in_closed_form", "load_of", "page_anew", "replica_devices_of",
-    "simulate_replicas", "store_of", "untrusted",
-]  # fmt: skip
+__all__ = ["page_anew", "replica_devices_of", "simulate_replicas", "store_of", "untrusted"]
 
-FEWEST, ROUNDS, REQUESTS = 100, 2, 10_000
+REQUESTS = 10_000
 MOST_REPLICAS = 1024
 BUSY = {"prefill_busy": "prefill replicas at work", "link_busy": "their links to the decode pool at work"}
 SHOWN = {"ttft_s": "time to first token", "tpot_s": "time per output token"}
@@ -63,7 +58,7 @@ class FleetPicture(NamedTuple):
     """Table that a fleet's picture is drawn of, and what it says."""
 
     table: pd.DataFrame
-    told: str
+    headline: str
 
 
 def page_anew(run: Path, folder: str) -> None:
@@ -117,8 +112,7 @@ def simulate_replicas(
     prepare_jax()
     run, scenario = design_of(what, design)
     two_pools = has_two_pools(scenario)
-    _check_pools(router, routers, two_pools=two_pools, by_class=by_class)
-    counts = replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools)
+    counts = _checked_counts(replicas, router, routers, two_pools=two_pools, by_class=by_class)
     out = Console(stderr=True, quiet=as_json)
     with ServedBar(out) as bar:
         bar.say("pricing the design")
@@ -130,43 +124,62 @@ def simulate_replicas(
         count = counts[0] if counts else round(group)
         if stream is None:
             usual = pair.rate if pair else closed.get("requests_per_s", 0.0) / group * count
-            if varying is not None:
-                stream = _varying(scenario, varying, requests, rate, cv, seed)
-            else:
-                stream = _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
-            for name in {*routers} - {ONE_QUEUE}:
-                router_of(name, stream)
-            _known_classes(agreed, stream)
-        shared = False
-        if prefix_cache is not None and pair is not None:
-            pair = pair.with_store(store_of, prefix_cache, scenario, stream)
-        elif prefix_cache is not None:
-            engine = store_of(scenario, engine, stream, prefix_cache)
-        elif has_prefix_cache(scenario):
-            engine, shared = stored_by_design(scenario, engine, stream)
+            stream = _sampled(scenario, varying, requests, rate, usual, cv, seed)
+            _check_served(stream, routers, agreed)
+        engine, pair, shared = _with_store(scenario, engine, pair, stream, prefix_cache)
         agreed = agreed or _of_workload(scenario)
         bar.begin(len(stream))
         reply = AnswerPlace(run, out, as_json, trace)
         if pair is not None:
             return _two_pools(scenario, pair, stream, routers, agreed, reply, host, seed, bar)
-        share, form, found_in_cache = in_closed_form(engine, stream, router, count)
+        share, form, cache_hits = in_closed_form(engine, stream, router, count)
         result = simulate_fleet(
             engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
-    summary = {
-        "traffic": traffic_measures(stream),
-        "closed_form": form_told(form.later(host)) | {"hit_rate": found_in_cache.hit_rate, "load": load_of(form)},
-        "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
-        "classes": result.by_class(agreed), "replicas": count, "router": router,
+    summary: dict[str, Any] = {
+        **_measures(stream, result, agreed, form.later(host), cache_hits), "replicas": count, "router": router,
         "accelerators_per_replica": replica_devices_of(scenario),
         "store_tokens": engine.store_blocks * stream.hash_tokens, "requests_per_engine": len(share),
-        "doubts": [line for line in [doubts(stream, trace) if trace else ""] if line] + untrusted(share, form, router)
-        + ["the closed form serves whoever came first and turns nobody away"] * by_class,
+        "doubts": _notes(stream, trace, share, form, router, by_class=by_class),
     }  # fmt: skip
     on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
-    line = FleetPicture(fleet_table(result, agreed), fleet_told(result, agreed))
+    line = FleetPicture(fleet_table(result, agreed), fleet_headline(result, agreed))
     return _answered(scenario, summary, agreed, on, reply, line)
+
+
+def _sampled(
+    scenario: Scenario,
+    varying: VaryingTraffic | None,
+    requests: int | None,
+    rate: float,
+    usual: float,
+    cv: float | None,
+    seed: int,
+) -> Requests:
+    """Random requests at a rate that varies, or at one rate: `usual` where none is stated."""
+    if varying is not None:
+        return _varying(scenario, varying, requests, rate, cv, seed)
+    return _drawn(scenario, requests or REQUESTS, rate or usual, cv, seed)
+
+
+def _measures(
+    requests: Requests, result: FleetServed, agreed: dict[str, Agreed], form: OpenLoop, hits: Cached
+) -> dict[str, Any]:
+    """Traffic, closed form and simulation in numbers, all classes together and each by its limits."""
+    return {
+        "traffic": traffic_measures(requests),
+        "closed_form": form_numbers(form) | {"hit_rate": hits.hit_rate, "load": load_of(form)},
+        "simulated": result.served.summary() | {"hit_rate": result.hit_rate},
+        "classes": result.by_class(agreed),
+    }
+
+
+def _notes(stream: Requests, trace: str, share: Requests, form: Any, router: str, *, by_class: bool) -> list[str]:
+    """Lines on what the closed form leaves out, and on a trace that may not be what it seems."""
+    lines = [doubts(stream, trace)] if trace else []
+    lines = [line for line in lines if line] + untrusted(share, form, router)
+    return lines + ["the closed form serves whoever came first and turns nobody away"] * by_class
 
 
 def _check_numbers(requests: int | None, seed: int, rate: float, cv: float | None, trace: str) -> None:
@@ -193,21 +206,43 @@ def _read(
         return None
     if priority:
         stream = stream.served_first([name.strip() for name in priority.split(",") if name.strip()])
-    _known_classes(admitted, stream, "--admit")
-    for name in {*routers} - {ONE_QUEUE}:
-        router_of(name, stream)
-    _known_classes(agreed, stream)
+    _require_classes(admitted, stream, "--admit")
+    _check_served(stream, routers, agreed)
     return stream
 
 
-def _check_pools(router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool) -> None:
-    """Refuse options of one pool for a design of two, and the other way round."""
+def _check_served(requests: Requests, routers: tuple[str, str], agreed: Mapping[str, object]) -> None:
+    """Refuse routers that these requests cannot have, and limits of classes that are not among them."""
+    for name in {*routers} - {ONE_QUEUE}:
+        router_of(name, requests)
+    _require_classes(agreed, requests)
+
+
+def _with_store(
+    scenario: Scenario, engine: Engine, pair: TwoPoolFleet | None, requests: Requests, size: str | None
+) -> tuple[Engine, TwoPoolFleet | None, bool]:
+    """Engine, or both pools, with the prefix cache of this size or of the design; True if all replicas share it."""
+    if size is not None and pair is not None:
+        return engine, pair.with_store(store_of, size, scenario, requests), False
+    if size is not None:
+        return store_of(scenario, engine, requests, size), pair, False
+    shared = False
+    if has_prefix_cache(scenario):
+        engine, shared = stored_by_design(scenario, engine, requests)
+    return engine, pair, shared
+
+
+def _checked_counts(
+    replicas: str | None, router: str, routers: tuple[str, str], *, two_pools: bool, by_class: bool
+) -> tuple[int, ...]:
+    """Read the numbers of replicas; refuse options of one pool for a design of two, and the other way round."""
     if two_pools and by_class:
         raise ConfigError("simulate: --priority and --admit are of one pool: leave them out, or take workload=serving")
     if not two_pools and router != routers[0]:
         raise ConfigError(f"--router {router}: two routers are of two pools: choose workload=disaggregated, or one")
     if not two_pools and router == ONE_QUEUE:
         router_of(router, Requests(np.ones(1, int), np.ones(1, int)))  # says which there are
+    return tuple(replicas_of(replicas, MOST_REPLICAS, two_pools=two_pools))
 
 
 def _answered(
@@ -226,9 +261,10 @@ def _answered(
     if reply.run:
         folder = reply.run / FOLDER
         with style():
-            picture = render(timeline_of(line.table, line.told))
+            picture = render(timeline_of(line.table, line.headline))
         write_files({
-            folder / "fleet.json": dumps(summary | {"headline": line.told}, indent=2), folder / "fleet.png": picture,
+            folder / "fleet.json": dumps(summary | {"headline": line.headline}, indent=2),
+            folder / "fleet.png": picture,
             folder / "fleet.csv": line.table.to_csv(index=False, float_format="%.6g"),
         })  # fmt: skip
         page_anew(reply.run, FOLDER)
@@ -276,7 +312,7 @@ def _two_pools(
         agreed,
         on,
         reply,
-        FleetPicture(fleet_table(result, agreed, pools), fleet_told(result, agreed)),
+        FleetPicture(fleet_table(result, agreed, pools), fleet_headline(result, agreed)),
     )
 
 
@@ -325,11 +361,11 @@ def admitted_of(texts: Sequence[str]) -> dict[str, int]:
     return result
 
 
-def _known_classes(agreed: Mapping[str, object], requests: Requests, option: str = "--slo") -> None:
+def _require_classes(agreed: Mapping[str, object], requests: Requests, option: str = "--slo") -> None:
     unknown = sorted(set(agreed) - {""} - set(requests.class_names))
     if unknown:
-        known = ", ".join(requests.class_names) or "none"
-        raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {known})")
+        classes = ", ".join(requests.class_names) or "none"
+        raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {classes})")
 
 
 def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
@@ -427,90 +463,13 @@ def stored_by_design(scenario: Scenario, engine: Engine, requests: Requests) -> 
         )
     hits = hits_of(scenario)
     shared = {tier: room for tier, room in hits.room_tokens.items() if tier not in OWN and hits.tiers[tier] > 0}
-    own = sum(hits.room_tokens[tier] for tier in OWN)
-    tokens = max(shared.values()) if shared else own
+    local_tokens = sum(hits.room_tokens[tier] for tier in OWN)
+    tokens = max(shared.values()) if shared else local_tokens
     result = hits.share * float(requests.prompts.mean())
     blocks = int(tokens / requests.hash_tokens)
     return dataclasses.replace(
         engine, store_blocks=blocks, store_token_s=hits.fetch_s / result if result > 0 else 0.0
     ), bool(shared)  # fmt: skip
-
-
-class Cached:
-    """Prompt tokens of each request that a cache is expected to hold, and their share of all."""
-
-    def __init__(self, tokens: np.ndarray, prompts: np.ndarray) -> None:
-        self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
-
-
-def in_closed_form(engine: Engine, requests: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
-    """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
-    cached = cached_tokens(engine, requests, router, replicas)
-    share, form = closed_form_of(engine, requests, cached, replicas)
-    for _ in range(ROUNDS if engine.store_blocks else 0):
-        cached = cached_tokens(engine, requests, router, replicas, float(form.ttft_s.mean))
-        share, form = closed_form_of(engine, requests, cached, replicas)
-    return share, form, cached
-
-
-def _caches(requests: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
-    """Requests that come to each cache, and its room.
-
-    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
-    every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
-    """
-    everybody = np.arange(len(requests))
-    if router in ("prefix_aware", "session_sticky") and len(requests.sessions):
-        turns = requests.sessions % replicas
-        return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
-    if router == "prefix_aware":
-        return [(everybody, room * replicas)]
-    return [(everybody[one::replicas], room) for one in range(replicas)]
-
-
-def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
-    """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
-
-    Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
-    longer in proportion.
-    """
-    prompts = requests.prompts
-    if not engine.store_blocks:
-        shared = (
-            requests.prefix_tokens * (requests.prefixes >= 0) if engine.prefix_cache and len(requests.prefixes) else 0
-        )
-        return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
-    result = np.zeros(len(prompts))
-    for own, room in _caches(requests, router, replicas, engine.store_blocks):
-        reuse = reuse_of(requests.chosen(own))
-        sizes = np.diff(requests.hash_starts)[own]
-        assert requests.arrivals is not None
-        mean = max(float(sizes.mean()), 1e-9)
-        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(requests.arrivals)) * ttft_s
-        room += under_way
-        curve = curve_of_reuse(reuse)
-        share = float(curve.hit(asarray(float(room))))
-        ages = reuse.ages
-        within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
-        hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
-        result[own] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[own] - 1)
-    return Cached(result, prompts)
-
-
-def closed_form_of(engine: Engine, requests: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
-    """Closed form of one replica that gets every N-th request."""
-    own = np.arange(0, len(requests), replicas)
-    if len(own) < FEWEST:
-        raise ConfigError(
-            f"{len(requests)} requests over {replicas} replicas leave {len(own)} to one: at least {FEWEST}"
-        )
-    share = requests.chosen(own)
-    return share, open_form(engine, share, cached.tokens[own], float(replicas))
-
-
-def load_of(form: Any) -> float:
-    """Share of prompt steps or of slots that is used, whichever is more."""
-    return max(float(form.load), float(form.fill))
 
 
 def untrusted(share: Requests, form: Any, router: str) -> list[str]:
@@ -561,9 +520,9 @@ def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dic
     came = summary["traffic"]["requests_per_s"]
     table.add_row("requests a second", f"{came:.4g}", f"{first['rate']:.4g}", f"{came / first['rate'] - 1:+.1%}")
     if summary["store_tokens"] or closed["hit_rate"]:
-        known = "prefill_busy" not in first  # of two pools no closed form knows caches
-        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if known else ""
-        said = f"{closed['hit_rate']:.1%}" if known else ""
+        has_form = "prefill_busy" not in first  # of two pools no closed form knows caches
+        gap = f"{100 * (closed['hit_rate'] - first['hit_rate']):+.1f} points" if has_form else ""
+        said = f"{closed['hit_rate']:.1%}" if has_form else ""
         table.add_row("prompt tokens from the cache", said, f"{first['hit_rate']:.1%}", gap)
     for name, label in BUSY.items():
         if name in first:
@@ -572,7 +531,7 @@ def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dic
     if agreed:
         away = any(row["refused"] for row in summary["classes"])
         heads = ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "", *(["turned away"] * away))
-        kept = (
+        rows = (
             (
                 row["class"], f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"),
@@ -580,7 +539,7 @@ def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dic
             )
             for row in summary["classes"]
         )  # fmt: skip
-        out.print(text_table("requests that kept their limits", heads, kept, left=("class", "")))
+        out.print(text_table("requests that kept their limits", heads, rows, left=("class", "")))
     for line in summary["doubts"]:
         out.print(line)
     if first["preempted"]:

@@ -1,18 +1,27 @@
 """Closed forms of the requests that `codesign simulate` serves, and bounds on any order of serving them."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
+from ..core.errors import ConfigError
 from ..core.jax_typed import asarray
 from ..jaxprs.evaluator import interpreted
 from ..model.workloads.goodput import check_stable, sustained
 from ..model.workloads.kinds import kinds_of, table_of
 from ..model.workloads.mean_step import BesideHost, LongerContexts
 from ..model.workloads.open_loop import Demand, OpenLoop, TableTimes, Times, open_loop
+from ..model.workloads.prefix_reuse import curve_of_reuse
+from ..simulation.fleet import reuse_of
 from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, least_token_s, mean_request, most_rate
 
-__all__ = ["bounds", "demand_of", "open_form", "told", "traced", "with_contexts"]
+__all__ = [
+    "FEWEST", "bounds", "cached_tokens", "closed_form_of", "demand_of", "form_numbers", "in_closed_form", "load_of",
+    "open_form", "traced", "with_contexts",
+]  # fmt: skip
+
+FEWEST = 100  # requests that a simulation says anything of
 
 
 def traced(engine: Engine) -> Times:
@@ -90,10 +99,93 @@ def bounds(engine: Engine, requests: Requests, served: Served, group: float) -> 
     }  # fmt: skip
 
 
-def told(found: OpenLoop) -> dict[str, float]:
+def form_numbers(form: OpenLoop) -> dict[str, float]:
     """A closed form by the names of `Served.summary`."""
-    numbers = {"decodes": float(found.decodes), "hybrid_step_share": float(found.hybrid_step_share)}
-    for name, values in (("ttft_s", found.ttft_s), ("tpot_s", found.tpot_s), ("e2e_s", found.e2e_s)):
+    numbers = {"decodes": float(form.decodes), "hybrid_step_share": float(form.hybrid_step_share)}
+    for name, values in (("ttft_s", form.ttft_s), ("tpot_s", form.tpot_s), ("e2e_s", form.e2e_s)):
         numbers |= {name: float(values.mean)}
         numbers |= {f"{name}.{share}": float(getattr(values, share)) for share in ("p50", "p90", "p99")}
     return numbers
+
+
+# One replica of a fleet: which requests come to it, and what its prefix cache holds of them.
+
+
+ROUNDS = 2  # of prompts under way and the times that they take
+
+
+class Cached:
+    """Prompt tokens of each request that a cache is expected to hold, and their share of all."""
+
+    def __init__(self, tokens: np.ndarray, prompts: np.ndarray) -> None:
+        self.tokens, self.hit_rate = tokens, float(tokens.sum() / prompts.sum())
+
+
+def in_closed_form(engine: Engine, requests: Requests, router: str, replicas: int) -> tuple[Requests, Any, Cached]:
+    """Requests of one replica, its closed form, and what caches hold; prompts under way by the times that it says."""
+    cached = cached_tokens(engine, requests, router, replicas)
+    share, form = closed_form_of(engine, requests, cached, replicas)
+    for _ in range(ROUNDS if engine.store_blocks else 0):
+        cached = cached_tokens(engine, requests, router, replicas, float(form.ttft_s.mean))
+        share, form = closed_form_of(engine, requests, cached, replicas)
+    return share, form, cached
+
+
+def _caches(requests: Requests, router: str, replicas: int, room: float) -> list[tuple[np.ndarray, float]]:
+    """Requests that come to each cache, and its room.
+
+    Conversations stay with a replica where a router goes by them, or by prefixes that they have alone; others see
+    every N-th request. Without conversations to tell, prefix-aware routing is taken to make one cache of all.
+    """
+    everybody = np.arange(len(requests))
+    if router in ("prefix_aware", "session_sticky") and len(requests.sessions):
+        turns = requests.sessions % replicas
+        return [(everybody[turns == one], room) for one in range(replicas) if (turns == one).any()]
+    if router == "prefix_aware":
+        return [(everybody, room * replicas)]
+    return [(everybody[one::replicas], room) for one in range(replicas)]
+
+
+def cached_tokens(engine: Engine, requests: Requests, router: str, replicas: int, ttft_s: float = 0.0) -> Cached:
+    """Tokens that caches of all replicas hold, by Che's approximation; see `workloads.prefix_reuse`.
+
+    Prompts under way hold their blocks beside the room: as many come a second, for `ttft_s`, those of many blocks
+    longer in proportion.
+    """
+    prompts = requests.prompts
+    if not engine.store_blocks:
+        shared = (
+            requests.prefix_tokens * (requests.prefixes >= 0) if engine.prefix_cache and len(requests.prefixes) else 0
+        )
+        return Cached(np.minimum(np.zeros(len(prompts)) + shared, prompts - 1), prompts)
+    result = np.zeros(len(prompts))
+    for chosen, room in _caches(requests, router, replicas, engine.store_blocks):
+        reuse = reuse_of(requests.chosen(chosen))
+        sizes = np.diff(requests.hash_starts)[chosen]
+        assert requests.arrivals is not None
+        mean = max(float(sizes.mean()), 1e-9)
+        under_way = float((sizes.astype(float) ** 2).sum()) / mean / float(np.ptp(requests.arrivals)) * ttft_s
+        room += under_way
+        curve = curve_of_reuse(reuse)
+        share = float(curve.hit(asarray(float(room))))
+        ages = reuse.ages
+        within = np.quantile(ages, share, method="lower") if share > 0 else -1.0  # so many are younger
+        hits = np.add.reduceat(np.append(ages <= within, False), np.minimum(np.cumsum(sizes) - sizes, len(ages)))
+        result[chosen] = np.minimum(np.where(sizes > 0, hits, 0) * requests.hash_tokens, prompts[chosen] - 1)
+    return Cached(result, prompts)
+
+
+def closed_form_of(engine: Engine, requests: Requests, cached: Cached, replicas: int) -> tuple[Requests, Any]:
+    """Closed form of one replica that gets every N-th request."""
+    first_share = np.arange(0, len(requests), replicas)
+    if len(first_share) < FEWEST:
+        raise ConfigError(
+            f"{len(requests)} requests over {replicas} replicas leave {len(first_share)} to one: at least {FEWEST}"
+        )
+    share = requests.chosen(first_share)
+    return share, open_form(engine, share, cached.tokens[first_share], float(replicas))
+
+
+def load_of(form: Any) -> float:
+    """Share of prompt steps or of slots that is used, whichever is more."""
+    return max(float(form.load), float(form.fill))

@@ -14,7 +14,7 @@ from ..simulation.fleet import ONE_QUEUE, TwoPoolsServed, simulate_two_pools
 from ..simulation.serving import Requests
 from ..simulation.serving.serve import Report
 from .simulate import FULLEST, Pools, pools_of
-from .simulate_forms import told as form_told
+from .simulate_forms import form_numbers
 
 __all__ = ["TwoPoolFleet", "replicas_of", "routers_of", "two_pool_fleet"]
 
@@ -36,8 +36,10 @@ def replicas_of(text: str | None, most: int, *, two_pools: bool) -> tuple[int, .
     if not all(1 <= one <= most for one in result):
         raise ConfigError(f"simulate: --replicas {text} is outside [1, {most}]")
     if len(result) != 1 + two_pools:
-        told = "prefill and decode replicas, as in 4,8" if two_pools else "one number of replicas: prompts have no pool"
-        raise ConfigError(f"simulate: --replicas {text}: write {told}")
+        expected = (
+            "prefill and decode replicas, as in 4,8" if two_pools else "one number of replicas: prompts have no pool"
+        )
+        raise ConfigError(f"simulate: --replicas {text}: write {expected}")
     return result
 
 
@@ -85,7 +87,7 @@ class TwoPoolFleet:
     def closed_form(self, requests: Requests) -> tuple[dict[str, float], float]:
         """Times by name, and how busy the pool is that is busier."""
         result = dataclasses.replace(self.pools, counts=self.replicas).closed_form(requests)
-        return form_told(result), max(float(result.load), float(result.fill))
+        return form_numbers(result), max(float(result.load), float(result.fill))
 
 
 def two_pool_fleet(scenario: Scenario, closed: dict[str, float], counts: Sequence[int], seed: int) -> TwoPoolFleet:
@@ -93,12 +95,12 @@ def two_pool_fleet(scenario: Scenario, closed: dict[str, float], counts: Sequenc
     engine, groups = engine_of(scenario)
     decode = dataclasses.replace(engine, seed=seed, sequences=batch_of(scenario))
     pools = pools_of(scenario, decode, groups)
-    own = pools.counts
-    replicas = (counts[0], counts[1]) if len(counts) == 2 else own
-    scale = min(replicas[0] / own[0], replicas[1] / own[1])
+    designed = pools.counts
+    replicas = (counts[0], counts[1]) if len(counts) == 2 else designed
+    scale = min(replicas[0] / designed[0], replicas[1] / designed[1])
     full = 1.0 if isinstance(scenario.workload, AbstractOpenServing) else NEARLY * FULLEST
     layout = scenario.layout
-    devices = float(layout.plan.prefill_devices) / own[0], float(layout.devices) / own[1]
+    devices = float(layout.plan.prefill_devices) / designed[0], float(layout.devices) / designed[1]
     return TwoPoolFleet(pools, replicas, devices, scale * full * closed["requests_per_s"])
 
 

@@ -51,9 +51,9 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
     _refuse_shipped(_confs(kind)[0], name)
     project = Path(root) / package
     made, words = _files(kind, name, package), project / package / "__init__.py"
-    for place in made:
-        if (project / place).exists():
-            raise ConfigError(f"{str(project / place)!r} exists already: choose another name, or edit that file")
+    for path in made:
+        if (project / path).exists():
+            raise ConfigError(f"{str(project / path)!r} exists already: choose another name, or edit that file")
     begun = words.read_text(encoding="utf-8") if words.is_file() else f'"""Components of {package}."""\n\n'
     if kind in CLASSES:
         every = [_class(name) + more for more in ("", *ALSO.get(kind, ()))]
@@ -63,8 +63,8 @@ def new(kind: str, name: str, package: str | None = None, root: Path | str = "."
         made[f"{package}/__init__.py"] = begun
     if not (project / PROJECT).exists():
         made[PROJECT] = _text(f"{PROJECT}.jinja", package=package, project=package.replace("_", "-"))
-    write_files({project / place: text for place, text in made.items()})
-    return [project / place for place in made]
+    write_files({project / path: text for path, text in made.items()})
+    return [project / path for path in made]
 
 
 def new_file(kind: str, name: str, conf: Path | str) -> Path:
@@ -85,13 +85,13 @@ def new_file(kind: str, name: str, conf: Path | str) -> Path:
     return path
 
 
-def told_of_file(kind: str, name: str, path: Path, conf: str) -> str:
+def next_steps_of_file(kind: str, name: str, path: Path, conf: str) -> str:
     """Message on what was written and what to do next, for a file."""
     then = "optimize" if kind == "experiment" else "evaluate"
     return f"wrote {path}\nnext: edit it, then codesign {then} --conf {shlex.quote(conf)} {kind}={name}"
 
 
-def told(kind: str, name: str, files: list[Path]) -> str:
+def next_steps(kind: str, name: str, files: list[Path]) -> str:
     """Message on what was written and what to do next, for a package."""
     project = next(folder for folder in files[0].parents if (folder / PROJECT).is_file())
     then = "optimize" if kind in ("search", "runner") else "evaluate"

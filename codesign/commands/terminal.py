@@ -17,7 +17,7 @@ from ..model.workloads.plan import PREFILL
 from ..model.workloads.plan_fields import plan_fields
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
 from ..report.proof import explained
-from ..report.wording import own_choices
+from ..report.wording import notable_choices
 from ..search import Certificate
 from ..study.design_space import Continuous, DesignSpace, shown
 
@@ -67,7 +67,7 @@ def job_text(scenario: Scenario, device: str = "") -> str:
 
 def plan_text(row: Any, family: Words = OTHERS) -> str:
     """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`, and what else its family says."""
-    own = own_choices(row, family)
+    choices = notable_choices(row, family)
     words = []
     for name, (short, usual) in SHORT.items():
         value = row.get(f"var.{name}")
@@ -94,7 +94,7 @@ def plan_text(row: Any, family: Words = OTHERS) -> str:
             words.append(f"{name.replace('_', ' ')}" + (f" {share:.0%}" if share < 1 else ""))
     if row.get("var.offload_modules"):
         words.append(f"of {shown('offload_modules', row['var.offload_modules'])}")
-    return ", ".join([" ".join(words), *own])
+    return ", ".join([" ".join(words), *choices])
 
 
 def hardware_names(frame: pd.DataFrame) -> list[str]:
@@ -226,5 +226,5 @@ def binding_text(rows: Sequence[Sequence[str]]) -> str:
     if not moving:
         near = max(rows, key=lambda row: float(row[1].split()[0]))
         return f"No constraint is active; the nearest is {near[0]}, {near[1]} used."
-    told = (f"{row[0]}, {row[1]} used (10 % more brings {row[-1]})" for row in moving)
-    return f"Active constraints: {'; '.join(told)}."
+    parts = (f"{row[0]}, {row[1]} used (10 % more brings {row[-1]})" for row in moving)
+    return f"Active constraints: {'; '.join(parts)}."

@@ -30,7 +30,7 @@ def train_amortised(
         if name not in FAMILIES:
             raise ConfigError(f"family {name!r} does not exist{suggestion(name, FAMILIES)}")
     prepare_jax()
-    folder, screen, written = Path(out) if out else FOLDER, console(), []
+    folder, screen, written = Path(out) if out else FOLDER, console(), list[Path]()
     for name in names or list(FAMILIES):
         family = FAMILIES[name]
         base = study_from_config(*family.overrides).problem

@@ -26,7 +26,6 @@ from ..study.objective import feasible
 from ..uncertainty import Cases as Stated
 from ..verification import (
     Answer,
-    Asked,
     AskedMix,
     AttackEffort,
     Derivation,
@@ -34,6 +33,7 @@ from ..verification import (
     Refuted,
     Said,
     StatedClaim,
+    VerifiedProblem,
     derivation_of,
     mix_derivation_of,
     verify,
@@ -41,20 +41,20 @@ from ..verification import (
     verify_mix,
     verify_unproven,
 )
-from ..verification.derivation import Told, claim_of
+from ..verification.bound_check import SAME, VALUE, check_listed
+from ..verification.derivation import Report, claim_of
 from ..verification.goals_blended import Case, StudyCases
 from ..verification.model_answers import CheckedModel
-from ..verification.whole_check import SAME, VALUE, check_listed
-from .certificate_told import check_certificate, check_plans, check_workloads, claim_anew
+from .certificate_summary import check_certificate, check_plans, check_workloads, claim_anew
 from .left_files import FOLDER, read_evidence
+from .rederivation import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
 from .setup import prepare_jax
 from .terminal import console
-from .told_anew import check_belongs, check_files, check_page, frames_anew, study_anew, summary_anew
 
 # `codesign verify` of a front: what its files say of it must agree, then it is checked.
 
 
-WHOLE = 1e-3  # of a step: what float64 leaves of the last digits of a bound
+STEP_ROUNDING = 1e-3  # of a step: what float64 leaves of the last digits of a bound
 
 
 def is_bounded(claimed: Certificate) -> bool:
@@ -63,13 +63,13 @@ def is_bounded(claimed: Certificate) -> bool:
 
 
 def answer_of_front(
-    question: Asked,
+    question: VerifiedProblem,
     shown: pd.DataFrame,
     claimed: dict[str, Any],
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int | AttackEffort,
     seed: int,
-    watch: Told,
+    watch: Report,
 ) -> Answer:
     """Compare what the run says of its front in several files, then check it.
 
@@ -85,9 +85,9 @@ def answer_of_front(
         designs = {name: shown[f"var.{name}"].to_numpy(dtype=float) for name in names}
         return verify_unproven(question, designs, shown[list(claimed["metrics"])].to_numpy(dtype=float))
     header, tables = stored
-    told = header.get("front")
-    if not is_mapping(told) or told != claimed:
-        names = [name for name in claimed if not is_mapping(told) or told.get(name) != claimed[name]]
+    stated = header.get("front")
+    if not is_mapping(stated) or stated != claimed:
+        names = [name for name in claimed if not is_mapping(stated) or stated.get(name) != claimed[name]]
         return Answer(False, f"not verified: summary.json and certificate.json differ in the front's {names[0]}")
     bounds = np.asarray(tables.get("statements", {}).get("bound", ()), dtype=float) * STEPS
     if not np.allclose(bounds[np.isfinite(bounds)] % 1.0 * (1 - bounds[np.isfinite(bounds)] % 1.0), 0.0, atol=1e-4):
@@ -95,18 +95,20 @@ def answer_of_front(
             False, f"not verified: a statement's bound is no whole number of {1 / STEPS:g}: no search tells so"
         )
     answer = verify_front(question, header, tables, attack, seed, watch)
-    if answer.verified and not _same_designs(shown, tables["designs"], told):
+    if answer.verified and not _same_designs(shown, tables["designs"], stated):
         return Answer(False, "not verified: designs.parquet has other designs than the certificate", answer.checks)
     return answer
 
 
-def _same_designs(shown: pd.DataFrame, kept: dict[str, Any], summary: dict[str, Any]) -> bool:
+def _same_designs(shown: pd.DataFrame, stored: dict[str, Any], summary: dict[str, Any]) -> bool:
     """True if the frame, which reports show, has the designs of the certificate and the same metrics of them."""
-    variables = [name for name in kept if name != "statement"]
+    variables = [name for name in stored if name != "statement"]
     metrics = summary["metrics"]
     if len(shown) != len(summary["points"]):
         return False
-    one = np.array([kept[name] for name in variables] + [[p["values"][m] for p in summary["points"]] for m in metrics])
+    one = np.array(
+        [stored[name] for name in variables] + [[p["values"][m] for p in summary["points"]] for m in metrics]
+    )
     other = np.array([shown[name] for name in [*(f"var.{name}" for name in variables), *metrics]], dtype=float)
     one, other = (table[:, np.lexsort(table[: len(variables)])] for table in (one, other))
     return bool(np.allclose(one, other, rtol=VALUE, atol=0))
@@ -133,7 +135,9 @@ def cases_of(problem: Problem, stated: Stated, how: str, tail: float, seed: int)
     return StudyCases(every, how, tail)
 
 
-def check_told(question: Asked, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim) -> None:
+def check_robust_summary(
+    question: VerifiedProblem, search: AbstractSearch, seed: int, claimed: Certificate, claim: StatedClaim
+) -> None:
     """Check the cases in `summary.json`, which reports are made of, against the study and the best design.
 
     Raises:
@@ -141,14 +145,16 @@ def check_told(question: Asked, search: AbstractSearch, seed: int, claimed: Cert
     """
     if question.cases is None or not isinstance(search, Robust):
         return
-    told, stated = claimed.robust or Robustness("", 0.0, ()), search.cases
-    said = (told.how, told.tail, len(told.cases))
-    known = (question.cases.how, question.cases.tail, len(question.cases.every))
-    if said != known:
-        told_of, asked_for = (f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, known))
-        raise Refuted(f"summary.json tells of {told_of}; the study asks for {asked_for}")
+    claimed_robust, stated = claimed.robust or Robustness("", 0.0, ()), search.cases
+    said = (claimed_robust.how, claimed_robust.tail, len(claimed_robust.cases))
+    expected = (question.cases.how, question.cases.tail, len(question.cases.every))
+    if said != expected:
+        stated_text, expected_text = (
+            f"{count} cases by how = {how}, tail = {tail}" for how, tail, count in (said, expected)
+        )
+        raise Refuted(f"summary.json tells of {stated_text}; the study asks for {expected_text}")
     goals = question.in_cases(claim.design)[0] if claim.design else [None] * len(question.cases.every)
-    for number, (case, row, goal) in enumerate(zip(told.cases, stated.named(seed), goals, strict=True)):
+    for number, (case, row, goal) in enumerate(zip(claimed_robust.cases, stated.named(seed), goals, strict=True)):
         result = row | ({} if goal is None else {"goal": goal})
         for name, value in result.items():
             if not _same(case.get(name), float(value)):
@@ -171,8 +177,8 @@ def check_shown(folder: RunFolder, claim: StatedClaim, close: float = SHOWN) -> 
         raise Refuted("designs.parquet does not have the design that is claimed to be the best")
 
 
-def _same(told: Any, found: float) -> bool:
-    return isinstance(told, int | float) and math.isclose(told, found, rel_tol=SAME_CASES)
+def _same(stated: Any, derived: float) -> bool:
+    return isinstance(stated, int | float) and math.isclose(stated, derived, rel_tol=SAME_CASES)
 
 
 # Verification of a run of `search=mix`: reads what it says of each workload, asks for the check.
@@ -181,16 +187,16 @@ def _same(told: Any, found: float) -> bool:
 SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 
-def asked_of_mix(mix: Mix, seed: int) -> AskedMix:
+def problem_of_mix(mix: Mix, seed: int) -> AskedMix:
     """Question that a mix asks, as a verification needs it; `seed` draws the cases of uncertain constants."""
-    workloads: dict[str, Asked] = {}
+    workloads: dict[str, VerifiedProblem] = {}
     for name, problem in mix.problems.items():
         objective = problem.objective
         sign = 1.0 if objective.minimise else -1.0
         cases = None
         if mix.cases is not None and mix.cases.uncertain:
             cases = cases_of(problem, mix.cases, mix.over_cases, mix.tail, seed)
-        workloads[name] = Asked(problem.scenario, problem.space, objective, objective.goal, sign, cases=cases)
+        workloads[name] = VerifiedProblem(problem.scenario, problem.space, objective, objective.goal, sign, cases=cases)
     relative = " relative to its own best" if mix.relative else ""
     weights = tuple(mix.entries[name].weight for name in workloads)
     goal = f"{mix.aggregate} of {len(workloads)} goals{relative}"
@@ -203,7 +209,7 @@ def answer_of_mix(
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int | AttackEffort,
     seed: int,
-    told: Told,
+    progress: Report,
     same_claim: SameClaim,
     models: list[CheckedModel] | None = None,
     shown: Mapping[str, Any] | None = None,
@@ -216,13 +222,13 @@ def answer_of_mix(
         stored: header and tables of the folder `certificate`.
         attack: designs to try.
         seed: of these.
-        told: hears stage, done and total.
+        progress: hears stage, done and total.
         same_claim: the claim of the folder, which must be that of the summary.
         models: those of the workloads, where they are there already.
         shown: best row of the frame, which reports show: the first workload's design.
     """
     if stored is not None and stored[0].get("kind") == ALONE:
-        return _impossible(question, claimed, stored, attack, seed, told, models)
+        return _impossible(question, claimed, stored, attack, seed, progress, models)
     certificate: MixDerivation | Refuted | None = None
     try:
         claim = claim_of(claimed.claimed())
@@ -238,7 +244,7 @@ def answer_of_mix(
         return Answer(False, f"not verified: {result}")
     except (KeyError, TypeError, ValueError):
         return Answer(False, "not verified: claim cannot be read")
-    return verify_mix(question, claim, said, certificate, attack, seed, told, models)
+    return verify_mix(question, claim, said, certificate, attack, seed, progress, models)
 
 
 def _impossible(
@@ -247,7 +253,7 @@ def _impossible(
     stored: tuple[dict[str, Any], dict[str, Any]],
     attack: int | AttackEffort,
     seed: int,
-    told: Told,
+    progress: Report,
     models: list[CheckedModel] | None,
 ) -> Answer:
     """Verify a mix in which one workload has no feasible design, on whatever hardware."""
@@ -261,7 +267,7 @@ def _impossible(
     except Refuted as result:
         return Answer(False, f"not verified: {result}")
     model = None if models is None else models[list(question.workloads).index(name)]
-    answer = verify(question.workloads[name], certificate.claim, certificate, attack, seed, told, model)
+    answer = verify(question.workloads[name], certificate.claim, certificate, attack, seed, progress, model)
     answer.line = f"{answer.line} (of {name} alone)"
     return answer
 
@@ -273,9 +279,9 @@ def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
         Refuted: naming the first value that differs.
     """
     for name, value in said.design.items():
-        told = float(shown.get(f"var.{name}", value))
-        if not math.isclose(told, value, rel_tol=VALUE):
-            raise Refuted(f"designs.parquet: the best design has {name} {told:.9g}, summary.json {value:.9g}")
+        value_shown = float(shown.get(f"var.{name}", value))
+        if not math.isclose(value_shown, value, rel_tol=VALUE):
+            raise Refuted(f"designs.parquet: the best design has {name} {value_shown:.9g}, summary.json {value:.9g}")
 
 
 def _said(row: Shared) -> Said:
@@ -347,7 +353,7 @@ def _answered(
             check_belongs(stored, folder)
         with _Watch(out) as watch:
             watch("frames anew", 0, 1)
-            rest = _told(study, folder, claimed, begun)
+            rest = _check_summary(study, folder, claimed, begun)
             answer = _proven(study, folder, claimed, stored, _effort(attack, _took(stored)), seed, watch)
         answer.checks = begun.checks + answer.checks
         if answer.verified:
@@ -384,7 +390,7 @@ def _check_digits(claimed: Certificate) -> None:
         raise Refuted(f"the bound {claimed.bound!r} has more than {DIGITS} digits: no search tells one so")
 
 
-def _told(study: Study, folder: RunFolder, claimed: Certificate, answer: Answer) -> list[str]:
+def _check_summary(study: Study, folder: RunFolder, claimed: Certificate, answer: Answer) -> list[str]:
     """Check what the run tells beside its proof; names of what does not follow from anything.
 
     Raises:
@@ -394,8 +400,8 @@ def _told(study: Study, folder: RunFolder, claimed: Certificate, answer: Answer)
     answer.checks.extend(texts)
     claim = claim_anew(study, claimed, folder.summary.get("counts") or {})
     answer.checks.append(summary_anew(study, folder, results, claim, claimed))
-    asked = None if isinstance(study.search, Mix) else asked_of(study)
-    return check_certificate(study, asked, folder, results, claimed)
+    problem = None if isinstance(study.search, Mix) else problem_of(study)
+    return check_certificate(study, problem, folder, results, claimed)
 
 
 def _proven(
@@ -408,17 +414,17 @@ def _proven(
     watch: "_Watch",
 ) -> Answer:
     """The proof, checked."""
-    asked = asked_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else asked_of(study)
-    if isinstance(asked, AskedMix):
+    problem = problem_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else problem_of(study)
+    if isinstance(problem, AskedMix):
         if claimed.workloads:
-            check_workloads(study, asked, claimed)
-        answer = answer_of_mix(asked, claimed, stored, effort, seed, watch, same_claim, shown=folder.best)
+            check_workloads(study, problem, claimed)
+        answer = answer_of_mix(problem, claimed, stored, effort, seed, watch, same_claim, shown=folder.best)
     elif claimed.front is not None:
         answer = answer_of_front(
-            asked, folder.designs, folder.summary["certificate"]["front"], stored, effort, seed, watch
+            problem, folder.designs, folder.summary["certificate"]["front"], stored, effort, seed, watch
         )
     else:
-        answer = _answer(asked, study, folder, claimed, stored, effort, seed, watch)
+        answer = _answer(problem, study, folder, claimed, stored, effort, seed, watch)
     assuming = study.scenario.workload.words.assuming
     if answer.verified and assuming:
         answer = dataclasses.replace(answer, line=f"{answer.line}; all under the assumption that {assuming}")
@@ -438,28 +444,29 @@ def _combinations(study: Study) -> int:
 
 def _took(stored: Stored | None) -> dict[str, float]:
     """Seconds of the search; nothing where they are none."""
-    told = stored[0].get("took") if stored else None
-    if not is_mapping(told) or {*told} != {"wall_s", "cpu_s"}:
+    stated = stored[0].get("took") if stored else None
+    if not is_mapping(stated) or {*stated} != {"wall_s", "cpu_s"}:
         return {}
-    right = all(isinstance(value, int | float) and 0 <= value < math.inf for value in told.values())
-    return {str(name): float(value) for name, value in told.items()} if right else {}
+    right = all(isinstance(value, int | float) and 0 <= value < math.inf for value in stated.values())
+    return {str(name): float(value) for name, value in stated.items()} if right else {}
 
 
-def asked_of(study: Study) -> Asked:
+def problem_of(study: Study) -> VerifiedProblem:
     """Question that a study asks, as a verification needs it."""
     objective, search = study.objective, study.search
+    parts = study.scenario, study.space, objective
     if isinstance(search, Inverse):
-        return Asked(study.scenario, study.space, objective, search.variable, -1.0 if search.maximise else 1.0)
+        return VerifiedProblem(*parts, search.variable, -1.0 if search.maximise else 1.0)
     if isinstance(search, Pareto):
         first, *others = ((wanted.name, wanted.sign) for wanted in search.wanted)
-        return Asked(study.scenario, study.space, objective, *first, levelled=dict(others))
-    asked = Asked(study.scenario, study.space, objective, objective.goal, 1.0 if objective.minimise else -1.0)
+        return VerifiedProblem(*parts, *first, levelled=dict(others))
+    problem = VerifiedProblem(*parts, objective.goal, 1.0 if objective.minimise else -1.0)
     if isinstance(search, Integer):
-        return dataclasses.replace(asked, values=search.allowed_values, units=search.step)
+        return dataclasses.replace(problem, values=search.allowed_values, units=search.step)
     if isinstance(search, Robust):
         cases = cases_of(study.problem, search.cases, search.aggregate, search.tail, study.seed)
-        return dataclasses.replace(asked, scenario=search.cases.with_room(study.scenario), cases=cases)
-    return asked
+        return dataclasses.replace(problem, scenario=search.cases.with_room(study.scenario), cases=cases)
+    return problem
 
 
 def _keepers() -> str:
@@ -467,7 +474,7 @@ def _keepers() -> str:
 
 
 def _answer(
-    question: Asked,
+    question: VerifiedProblem,
     study: Study,
     folder: RunFolder,
     claimed: Certificate,
@@ -483,7 +490,7 @@ def _answer(
         if stored is not None:
             claim = same_claim(claimed, claim_of(stored[0].get("claim") or {}))
             proof = derivation_of(*stored)
-        check_told(question, study.search, study.seed, claimed, claim)
+        check_robust_summary(question, study.search, study.seed, claimed, claim)
         joined = isinstance(study.search, GridThenProof)  # of two designs that are nearly the same one is shown
         check_shown(folder, claim, SAME if joined else SHOWN)
         _check_frame(question, folder, claim)
@@ -503,15 +510,15 @@ def same_claim(claimed: Certificate, claim: StatedClaim) -> StatedClaim:
         Refuted: naming the value that differs.
     """
     for name in CLAIMED:
-        told, value = getattr(claimed, name), getattr(claim, name)
-        if told != value:
-            raise Refuted(f"summary.json claims {name} {told}, certificate.json {value}")
+        stated, value = getattr(claimed, name), getattr(claim, name)
+        if stated != value:
+            raise Refuted(f"summary.json claims {name} {stated}, certificate.json {value}")
     if claimed.certified and claim.bound is None and not claim.infeasible:
         raise Refuted("summary.json claims a proof, certificate.json neither a bound nor that nothing is feasible")
     return claim
 
 
-def _check_frame(question: Asked, folder: RunFolder, claim: StatedClaim) -> None:
+def _check_frame(question: VerifiedProblem, folder: RunFolder, claim: StatedClaim) -> None:
     """The best row of the frame, which reports show: as good as it says, and not better than the bound.
 
     The frame is of nominal constants, where these are uncertain; bound and best of the claim are over all cases.

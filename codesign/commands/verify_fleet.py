@@ -26,7 +26,7 @@ from ..core.untrusted_io import read_json
 from ..model.scenario import Scenario
 from ..search.assignment import PoolOption, assign
 from ..search.results import numbers_of
-from ..study.objective import feasible
+from ..study.objective import Objective, feasible
 from ..verification import Refuted, check_assignment
 from .fleet_classes import FLEET_FILE, FleetClass
 from .fleet_options import (
@@ -35,23 +35,23 @@ from .fleet_options import (
     KindOptions,
     composed_on,
     device_kind,
-    kept_rates,
     numbers_at_once,
     placed,
     replica_plans,
+    sustained_rates,
 )
 from .mixed_fleet import (
     FleetQuestion,
     MixedFleet,
-    asked_of,
     costs_alone,
+    fleet_question,
+    fleet_summary,
     pool_options,
-    told_of_fleet,
     worth_of_limits,
 )
+from .rederivation import same
 from .setup import prepare_jax
 from .terminal import console
-from .told_anew import same
 
 Parsed = Callable[[list[str]], argparse.Namespace]
 NEVER = (math.inf, math.inf)
@@ -81,17 +81,17 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, parsed: Parsed, *,
     count = ATTACK if attack is None else attack
     if not 0 <= count <= BLOCK:
         raise ConfigError(f"--attack {count}: the number of plans to try is from 0 to {BLOCK:,}")
-    told = read_json(folder / FLEET_FILE, f"fleet {str(folder)!r}")
+    summary = read_json(folder / FLEET_FILE, f"fleet {str(folder)!r}")
     prepare_jax()
     keep_in(None)  # priced anew, by no program that the search kept
     checks: list[str] = []
     try:
-        stated = told["certificate"]
+        stated = summary["certificate"]
         checks += check_assignment(stated)
-        question, unread = _asked(told, parsed)
-        checks += [f"classes, kinds, stock, limits and sizes are those of: {told['command']}"]
-        kinds = _check_options(told, question, count, seed, checks)
-        checks += _check_shown(told, question, kinds)
+        question, unread = _question(summary, parsed)
+        checks += [f"classes, kinds, stock, limits and sizes are those of: {summary['command']}"]
+        kinds = _check_options(summary, question, count, seed, checks)
+        checks += _check_shown(summary, question, kinds)
         checks += [f"not checked: {', '.join(unread)}"] * bool(unread)
         line, verified = "verified: no fleet of these options is cheaper within the stated gap", True
     except Refuted as error:
@@ -108,51 +108,51 @@ def verify_fleet(folder: Path, attack: int | None, seed: int, parsed: Parsed, *,
     return 0 if verified else 1
 
 
-def _asked(told: Mapping[str, Any], parsed: Parsed) -> tuple[FleetQuestion, list[str]]:
+def _question(summary: Mapping[str, Any], parsed: Parsed) -> tuple[FleetQuestion, list[str]]:
     """The question of the stated command, and what of it cannot be checked.
 
     Raises:
         Refuted: classes, kinds, limits or a confidence that the command does not ask for.
     """
-    stated = told["certificate"]
-    classes = [FleetClass(**{name: one[name] for name in FIELDS}) for one in told["classes"]]
-    words = shlex.split(told["command"])
+    stated = summary["certificate"]
+    classes = [FleetClass(**{name: one[name] for name in FIELDS}) for one in summary["classes"]]
+    words = shlex.split(summary["command"])
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             options = parsed(words[1:])
         if options.command != "fleet":
-            raise Refuted(f"the stated command asks for no fleet: {told['command']}")
+            raise Refuted(f"the stated command asks for no fleet: {summary['command']}")
         traced = bool(options.trace)  # a file that the folder's author names is not read
-        question = asked_of(options, classes if traced else ())
+        question = fleet_question(options, classes if traced else ())
     except (ConfigError, SystemExit) as error:
         raise Refuted(f"the stated command asks for no fleet ({error})") from error
     most = {"budget": question.limits.capex_usd, "power": question.limits.watts}
     limits = {name: value for name, value in most.items() if math.isfinite(value)}
-    for what, found, said in (
+    for what, in_file, said in (
         ("classes", [dataclasses.asdict(each) for each in classes], [*map(dataclasses.asdict, question.classes)]),
-        ("confidence", told["confidence"], question.confidence),
+        ("confidence", summary["confidence"], question.confidence),
         ("certificate.kinds", [kind["name"] for kind in stated["kinds"]], list(question.kinds)),
         ("certificate.rates", stated["rates"], {one.name: one.rate for one in classes}),
         ("certificate.limits", stated["limits"], limits),
     ):  # fmt: skip
-        same(FLEET_FILE, found, said, what, "asked for")
+        same(FLEET_FILE, in_file, said, what, "asked for")
     if not options.requests and any(float(one["lowered"]) != 1 for one in stated["options"]):
         raise Refuted("rates are lowered, but the stated command replays no requests")
     unread = ["what a trace says of classes"] * traced
     return question, unread + ["the replay, and rates that it lowered"] * bool(options.requests)
 
 
-def _check_shown(told: Mapping[str, Any], question: FleetQuestion, kinds: list[KindOptions]) -> list[str]:
+def _check_shown(summary: Mapping[str, Any], question: FleetQuestion, kinds: list[KindOptions]) -> list[str]:
     """Pools, sums, prices and what else is shown follow from the certificate.
 
     Raises:
         Refuted: naming what does not.
     """
-    stated = told["certificate"]
+    stated = summary["certificate"]
     rates, limits = {one.name: one.rate for one in question.classes}, question.limits
     options = pool_options(kinds)
     best = assign(rates, options, [kind.kind for kind in kinds], limits)
-    lowered = {place: float(one["lowered"]) for place, one in enumerate(stated["options"]) if one["lowered"] < 1}
+    lowered = {index: float(one["lowered"]) for index, one in enumerate(stated["options"]) if one["lowered"] < 1}
     first = kinds
     if lowered:  # before the replay
         places = itertools.count()
@@ -170,12 +170,12 @@ def _check_shown(told: Mapping[str, Any], question: FleetQuestion, kinds: list[K
     answer = MixedFleet(
         question.classes, kinds, best, costs_alone(rates, first, limits), worth_of_limits(best, kinds), {}, lowered
     )
-    again = told_of_fleet(answer, [], question.confidence, [])
+    again = fleet_summary(answer, [], question.confidence, [])
     left = ("command", "replay", "seconds", "certificate")
-    same(
-        FLEET_FILE, *({name: value for name, value in each.items() if name not in left} for each in (told, again)),
-        close=SHOWN,
-    )  # fmt: skip
+    stated_fields, derived_fields = (
+        {name: value for name, value in each.items() if name not in left} for each in (summary, again)
+    )
+    same(FLEET_FILE, stated_fields, derived_fields, close=SHOWN)
     return ["pools, sums, prices and the bound for any other plans follow from the certificate"]
 
 
@@ -201,45 +201,29 @@ def _check_options(
         texts = {str(share): each for share, each in composed.items()}
         same(FLEET_FILE, stated["overrides"][kind], texts, f"certificate.overrides.{kind}", "asked for")
         first = study_from_config(*next(iter(composed.values())))
-        known = device_kind(kind, first, question.owned.get(kind, 0), question.most.get(kind))
-        same(FLEET_FILE, kinds[kind], dataclasses.asdict(known), f"certificate.kinds.{kind}", "the model's")
+        derived = device_kind(kind, first, question.owned.get(kind, 0), question.most.get(kind))
+        same(FLEET_FILE, kinds[kind], dataclasses.asdict(derived), f"certificate.kinds.{kind}", "the model's")
         classes = list[ClassOptions]()
         for one in sorted(question.classes, key=lambda each: list(composed).index(each.attainment)):
             name, study = one.name, study_from_config(*composed[one.attainment])
             scenario = replace(study.scenario, one.leaves)
-            own = [each for each in stated["options"] if (each["kind"], each["request_class"]) == (kind, name)]
-            for option in own:
+            options = [each for each in stated["options"] if (each["kind"], each["request_class"]) == (kind, name)]
+            for option in options:
                 numbers = numbers_of(placed(scenario, option["plan"]))
                 worst = max(worst, _check_option(option, numbers, kinds[kind], chance))
-            if chance and own:
-                _check_chances(own, scenario, chance)
+            if chance and options:
+                _check_chances(options, scenario, chance)
             plans = study.space.settled(scenario).plans(scenario)
             looked_at = len(replica_plans(plans)["tp"])
-            pools = [PoolOption(**{field: each[field] for field in PoolOption._fields}) for each in own]
-            classes.append(ClassOptions(one, pools, [each["plan"] for each in own], scenario, looked_at, 0, 0, NEVER))
-            listed += own
+            pools = [PoolOption(**{field: each[field] for field in PoolOption._fields}) for each in options]
+            classes.append(
+                ClassOptions(one, pools, [each["plan"] for each in options], scenario, looked_at, 0, 0, NEVER)
+            )
+            listed += options
             places = rng.choice(len(plans["tp"]), min(count, len(plans["tp"])), replace=False)
-            rows = [{field: float(values[place]) for field, values in plans.items()} for place in places]
-            dense = [row for row in rows if row.get("ep", 1) > 1 or row["tp"] * row["pp"] == row["device_count"]]
-            if not dense:
-                continue
-            objective = study.objective
-            excess, rate = numbers_at_once(
-                [placed(scenario, row) for row in dense],
-                lambda account, objective=objective: [
-                    objective.excess(account.metrics), account.metrics.extra["requests_per_s"]
-                ],
-            )  # fmt: skip
-            best = {each["devices"]: float(each["rate"]) / float(each["lowered"]) for each in own}
-            tried += len(dense)
-            for row, over, good in zip(dense, excess, rate, strict=True):
-                size = round(row["device_count"])
-                if not chance and feasible(over) and good > best.get(size, 0.0) * (1 + SAME_OPTIONS):
-                    raise Refuted(
-                        f"{name} on {kind}: a plan of {size} devices serves {good:.6g} requests/s, the option of that"
-                        f" size {best.get(size, 0.0):.6g}"
-                    )
-        result.append(KindOptions(known, classes, composed))
+            rows = [{field: float(values[index]) for field, values in plans.items()} for index in places]
+            tried += _try_plans(rows, options, study.objective, scenario, f"{name} on {kind}", chance)
+        result.append(KindOptions(derived, classes, composed))
     if listed != stated["options"]:
         raise Refuted("options are of other classes or kinds, or in another order")
     lines = [
@@ -250,15 +234,46 @@ def _check_options(
     return result
 
 
-def _check_chances(own: Sequence[Mapping[str, Any]], scenario: Scenario, chance: float) -> None:
+def _try_plans(
+    rows: list[dict[str, float]],
+    options: Sequence[Mapping[str, Any]],
+    objective: Objective,
+    scenario: Scenario,
+    what: str,
+    chance: float,
+) -> int:
+    """Price some other plans of a class on a kind, and count them.
+
+    Raises:
+        Refuted: one of them serves more than the option of its size.
+    """
+    dense = [row for row in rows if row.get("ep", 1) > 1 or row["tp"] * row["pp"] == row["device_count"]]
+    if not dense:
+        return 0
+    excess, rate = numbers_at_once(
+        [placed(scenario, row) for row in dense],
+        lambda account: [objective.excess(account.metrics), account.metrics.extra["requests_per_s"]],
+    )
+    best = {each["devices"]: float(each["rate"]) / float(each["lowered"]) for each in options}
+    for row, over, good in zip(dense, excess, rate, strict=True):
+        size = round(row["device_count"])
+        if not chance and feasible(over) and good > best.get(size, 0.0) * (1 + SAME_OPTIONS):
+            raise Refuted(
+                f"{what}: a plan of {size} devices serves {good:.6g} requests/s, the option of that size"
+                f" {best.get(size, 0.0):.6g}"
+            )
+    return len(dense)
+
+
+def _check_chances(options: Sequence[Mapping[str, Any]], scenario: Scenario, chance: float) -> None:
     """Rates of a class's options on a kind are those kept in the stated share of the draws.
 
     Raises:
         Refuted: naming the option whose rate is another one.
     """
-    plans = [dict[str, float](option["plan"]) for option in own]
+    plans = [dict[str, float](option["plan"]) for option in options]
     centre = np.asarray([numbers_of(placed(scenario, plan))["requests_per_s"] for plan in plans])
-    for option, rate in zip(own, kept_rates(scenario, plans, centre, chance), strict=True):
+    for option, rate in zip(options, sustained_rates(scenario, plans, centre, chance), strict=True):
         if abs(float(option["rate"]) - rate * float(option["lowered"])) > SAME_OPTIONS * float(option["rate"]):
             raise Refuted(
                 f"{option['request_class']} on {option['kind']}, {option['devices']} devices: {option['rate']:.9g}"
@@ -282,9 +297,9 @@ def _check_option(
         raise Refuted(f"{what}: {stated:.9g} requests/s are stated, the model says {rate:.9g}")
     usd = numbers["usd_per_million_tokens"] * numbers["tokens_per_s"] / 1e6
     devices = float(option["devices"])
-    whole = float(option["usd_per_s"]) + devices * float(kind["held_usd_per_s"])
-    if abs(whole / usd - 1) > SAME_OPTIONS:
-        raise Refuted(f"{what}: {whole:.9g} dollars a second are stated, the model says {usd:.9g}")
+    usd_per_s = float(option["usd_per_s"]) + devices * float(kind["held_usd_per_s"])
+    if abs(usd_per_s / usd - 1) > SAME_OPTIONS:
+        raise Refuted(f"{what}: {usd_per_s:.9g} dollars a second are stated, the model says {usd:.9g}")
     if abs(float(kind["capex_usd"]) * devices / numbers["capex_usd"] - 1) > SAME_OPTIONS:
         raise Refuted(f"{what}: the capital of a device is not the model's")
-    return max(abs(whole / usd - 1), 0.0 if chance else abs(stated / rate - 1))
+    return max(abs(usd_per_s / usd - 1), 0.0 if chance else abs(stated / rate - 1))

@@ -12,7 +12,7 @@ from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame
 from ..report.run_folder import read_run
 from .fleet_classes import FLEET_FILE
-from .told_anew import SAME
+from .rederivation import SAME
 from .verify import verify_run
 from .verify_fleet import Parsed, verify_fleet
 
@@ -91,21 +91,25 @@ def differences(root: Path, name: str) -> list[str]:
             result.append(f"{name}: job {number} has no run")
             continue
         run = read_run(folder)
-        own: dict[str, Any] = {**run.best, "overrides": (folder / "job.txt").read_text(encoding="utf-8").strip()}
+        derived: dict[str, Any] = {**run.best, "overrides": (folder / "job.txt").read_text(encoding="utf-8").strip()}
         if run.certificate is not None:
-            own |= {"bound": run.certificate.bound, "certified": run.certificate.certified, "gap": run.certificate.gap}
+            derived |= {
+                "bound": run.certificate.bound,
+                "certified": run.certificate.certified,
+                "gap": run.certificate.gap,
+            }
         for key, value in row.items():
-            if key in own and not _same(value, own[str(key)]):
-                result.append(f"{name}: job {number}: {key} is {value!r}, its run has {own[str(key)]!r}")
+            if key in derived and not _same(value, derived[str(key)]):
+                result.append(f"{name}: job {number}: {key} is {value!r}, its run has {derived[str(key)]!r}")
     return result
 
 
-def _same(value: object, own: object) -> bool:
+def _same(value: object, derived: object) -> bool:
     """True if two entries are equal: numbers up to rounding, an absent one as None or not a number."""
-    if isinstance(value, Real) and isinstance(own, Real):
-        return bool(np.isclose(float(value), float(own), rtol=SAME, atol=0.0, equal_nan=True))
-    if value is None or own is None:
-        return all(one is None or one != one for one in (value, own))
-    if any(isinstance(one, np.ndarray) for one in (value, own)):
-        return bool(np.array_equal(np.asarray(value), np.asarray(own)))
-    return dumps(value) == dumps(own)
+    if isinstance(value, Real) and isinstance(derived, Real):
+        return bool(np.isclose(float(value), float(derived), rtol=SAME, atol=0.0, equal_nan=True))
+    if value is None or derived is None:
+        return all(one is None or one != one for one in (value, derived))
+    if any(isinstance(one, np.ndarray) for one in (value, derived)):
+        return bool(np.array_equal(np.asarray(value), np.asarray(derived)))
+    return dumps(value) == dumps(derived)

@@ -57,7 +57,7 @@ class Margin(NamedTuple):
         return f"with steps {self.slower:.2f} times slower and first tokens {self.later:.2f} times later"
 
 
-def kept_share(candidate: Candidate, objective: Objective, seed: int = 0, count: int = COUNT) -> float:
+def share_within_limits(candidate: Candidate, objective: Objective, seed: int = 0, count: int = COUNT) -> float:
     """Share of the draws in which a candidate's best design keeps these limits, and whatever a design must keep.
 
     Args:
@@ -67,11 +67,11 @@ def kept_share(candidate: Candidate, objective: Objective, seed: int = 0, count:
         count: of draws.
     """
 
-    def told(account: Account) -> dict[str, Any]:
+    def outputs(account: Account) -> dict[str, Any]:
         return {" ": objective.excess(account.metrics)}
 
     return float(
-        np.mean(np.asarray(feasible(under_draws([candidate.scenario], told, count, seed)[" "][0]), dtype=bool))
+        np.mean(np.asarray(feasible(under_draws([candidate.scenario], outputs, count, seed)[" "][0]), dtype=bool))
     )
 
 
@@ -84,12 +84,12 @@ def margin_of(candidate: Candidate, share: float) -> Margin:
     """
     assert candidate.best is not None
 
-    def told(account: Account) -> dict[str, Any]:
+    def outputs(account: Account) -> dict[str, Any]:
         load = over_the_load(account.metrics)
         return {" ": load.get(LOAD, account.metrics.time_s)}
 
-    level = under_draws([candidate.scenario], told)[" "][0]
-    centre = at_centre(candidate.scenario, told)[" "]
+    level = under_draws([candidate.scenario], outputs)[" "][0]
+    centre = at_centre(candidate.scenario, outputs)[" "]
     later = np.asarray(draw_doubts(candidate.scenario).first_token)
     return Margin(max(1.0, float(np.quantile(level, share)) / centre), max(1.0, float(np.quantile(later, share))))
 
@@ -138,7 +138,7 @@ class Purchase:
     cost: str
     plan: str
     days: float = math.nan
-    asked_days: float = math.nan
+    allowed_days: float = math.nan
     job_usd: float = math.nan
     busy: float = math.nan
     keeps: float = math.nan
@@ -183,15 +183,17 @@ def answer_of(question: Question, joint: Comparison, candidates: Sequence[Candid
         steps = question.tokens_per_s * question.seconds / _step_tokens(scenario)
         took = float(row["time_s"]) * steps
         days, job = took / DAY_S, per_s * took
-    asked = bool(best.study.objective.limits) or question.requests_per_s > 0
-    limited = asked and joint.table["keeps"].notna().any() if "keeps" in row else False
+    has_limits = bool(best.study.objective.limits) or question.requests_per_s > 0
+    limited = has_limits and joint.table["keeps"].notna().any() if "keeps" in row else False
     return Purchase(
         str(row["candidate"]), str(row["device"]), int(row["devices"]), _box(scenario), per_s * MONTH_S,
         float(scenario.cluster.facility.amortisation_s) / YEAR_S, math.nan if rented else float(row["capex_usd"]),
         float(row["provisioned_power_w"]), joint.text("usd_per_million_tokens", row["usd_per_million_tokens"]),
         str(row["plan"]), days, question.seconds / DAY_S, job, float(best.best.get("slot_utilisation", math.nan)),
         float(row["keeps"]) if limited else math.nan,
-        kept_share(best, best.study.objective, seed=1, count=OTHERS) if limited and question.confidence else math.nan,
+        share_within_limits(best, best.study.objective, seed=1, count=OTHERS)
+        if limited and question.confidence
+        else math.nan,
         bool(row["certified"]),
     )  # fmt: skip
 
@@ -205,27 +207,27 @@ def answer_lines(question: Question, answer: Purchase | None) -> list[str]:
         f"answer   {answer.bought}: {money(answer.month_usd)} a month{capital}, {power(answer.power_w)} provisioned"
     ]
     if not math.isnan(answer.days):
-        done = f"done in {answer.days:.3g} of {answer.asked_days:g} days, for {money(answer.job_usd)}"
+        done = f"done in {answer.days:.3g} of {answer.allowed_days:g} days, for {money(answer.job_usd)}"
         lines.append(f"{'':8s} {done}")
     if not math.isnan(answer.busy):
         lines.append(f"{'':8s} mean slot utilisation {answer.busy:.0%}")
     lines.append(f"{'':8s} {answer.spare}")
-    lines += [f"{'':8s} {told}" for told in _kept(question, answer)]
+    lines += [f"{'':8s} {sentence}" for sentence in _confidence_lines(question, answer)]
     return lines
 
 
-def _kept(question: Question, answer: Purchase) -> list[str]:
+def _confidence_lines(question: Question, answer: Purchase) -> list[str]:
     if math.isnan(answer.keeps):
         return []
     limits = any("objective.limits." in text for one in question.candidates for text in one.overrides)
-    told = "keeps all limits" if limits or not question.requests_per_s else "sustains its load"
-    told += f" in {answer.keeps:.0%} of the draws of the model's errors"
+    sentence = "keeps all limits" if limits or not question.requests_per_s else "sustains its load"
+    sentence += f" in {answer.keeps:.0%} of the draws of the model's errors"
     if question.confidence:
-        told += f" ({answer.keeps_others:.0%} of {OTHERS:,} others), where at least {question.confidence:.0%}"
-        told += " were asked for"
+        sentence += f" ({answer.keeps_others:.0%} of {OTHERS:,} others), where at least {question.confidence:.0%}"
+        sentence += " were asked for"
     if answer.keeps < SURE and question.confidence < SURE:
-        told += "; --confidence 0.9 asks for nine of ten"
-    return [told]
+        sentence += "; --confidence 0.9 asks for nine of ten"
+    return [sentence]
 
 
 def slide_of(question: Question, joint: Comparison, answer: Purchase) -> AnswerSlide:
@@ -239,16 +241,16 @@ def slide_of(question: Question, joint: Comparison, answer: Purchase) -> AnswerS
         *([] if rented else [(money(answer.capital_usd), "to buy")]),
         (power(answer.power_w), "provisioned"),
         (answer.cost, "a million output tokens" if joint.serving else "a million tokens"),
-        *([] if math.isnan(answer.days) else [(f"{answer.days:.3g} days", f"of {answer.asked_days:g}")]),
+        *([] if math.isnan(answer.days) else [(f"{answer.days:.3g} days", f"of {answer.allowed_days:g}")]),
         *([(f"+{answer.box}", "spare, N+1")] if answer.devices >= answer.box else []),
     ]
     others = tuple(f"{name}: " for name in joint.feasible["candidate"])  # doubts of each stand in the table
     said = [text for text in sentences(joint) if text not in price_sentences(joint) and not text.startswith(others)]
     spaces = space_sentences(joint)
-    own = [text for text in spaces if text.startswith(f"{answer.candidate}: ")]
+    of_answer = [text for text in spaces if text.startswith(f"{answer.candidate}: ")]
     listed = ["No listed plan and count does better: the bound is proven by the search."] if answer.certified else []
     proof = [
-        f"{text[:1].upper()}{text[1:]}" for text in (one.removeprefix(f"{answer.candidate}: ") for one in own)
+        f"{text[:1].upper()}{text[1:]}" for text in (one.removeprefix(f"{answer.candidate}: ") for one in of_answer)
     ] or listed
     row = joint.feasible.iloc[0]
     doubt = load_text(dict(row))
@@ -256,11 +258,11 @@ def slide_of(question: Question, joint: Comparison, answer: Purchase) -> AnswerS
     risk = [
         *([f"90 % interval of {joint.label(joint.goal)[:1].lower() + joint.label(joint.goal)[1:]}: {interval}."]
           if interval else []),
-        *(f"{answer.candidate} {told}." for told in _kept(question, answer)),
+        *(f"{answer.candidate} {sentence}." for sentence in _confidence_lines(question, answer)),
         *([doubt] if doubt else []),
     ]  # fmt: skip
     return AnswerSlide(
-        question.asked[:1].upper() + question.asked[1:], f"{'Rent' if rented else 'Buy'} {answer.bought}", tuple(facts),
+        question.text[:1].upper() + question.text[1:], f"{'Rent' if rented else 'Buy'} {answer.bought}", tuple(facts),
         (*said, f"Plan: {answer.plan}.", *proof), tuple(risk), tuple(price_sentences(joint)),
         tuple(what for what, _ in question.assumed),
         f"{joint.facts.get('date', '')}  {joint.facts.get('command', '')}".strip(),

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from .composition import compose
     from .construct import Built, build
     from .groups import available, conf_dir, search_path
-    from .own import own_files
     from .parts_built import plain
     from .study import Study, scenario_from_config, study_from_config, study_from_resolved
+    from .user_files import own_files
 else:
     __getattr__, __dir__ = lazily(__name__)
 

@@ -58,12 +58,12 @@ def differences_of_rows(study: Study, frame: pd.DataFrame) -> list[tuple[Differe
 
     Only what a variable moves is read again for each of them.
     """
-    known = study.catalogue
-    if not known:
+    catalogue = study.catalogue
+    if not catalogue:
         return [()] * len(frame)
     cluster = hardware_numbers(study.scenario.cluster)
     return [
-        tuple(_differing(known, cluster | {path: value for path, value in moved.items() if path in cluster}))
+        tuple(_differing(catalogue, cluster | {path: value for path, value in moved.items() if path in cluster}))
         for moved in moved_by_rows(study, frame)
     ]
 
@@ -84,17 +84,17 @@ def moved_by_rows(study: Study, frame: pd.DataFrame) -> list[dict[str, float]]:
 
 def in_words(study: Study, frame: pd.DataFrame) -> dict[str, list[str]]:
     """Values of the hardware variables in each design, in absolute numbers: name -> text of every row."""
-    rows, told = moved_by_rows(study, frame), dict[str, list[str]]()
+    rows, texts = moved_by_rows(study, frame), dict[str, list[str]]()
     for name, mover in study.space.hardware.items():
         if f"var.{name}" in frame:
             label = Difference(mover.path, 0.0, 0.0).name
-            told[label] = [readable(row[mover.path], unit_of(mover.path)) for row in rows]
-    return told
+            texts[label] = [readable(row[mover.path], unit_of(mover.path)) for row in rows]
+    return texts
 
 
-def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterator[Difference]:
+def _differing(catalogue: Mapping[str, float], numbers: dict[str, float]) -> Iterator[Difference]:
     for path, value in numbers.items():
-        usual = known.get(path)
+        usual = catalogue.get(path)
         if usual is not None and usual != value and not abs(value - usual) <= CLOSE * abs(usual):
             yield Difference(path, usual, value)
 
@@ -102,8 +102,12 @@ def _differing(known: Mapping[str, float], numbers: dict[str, float]) -> Iterato
 def device_name(scenario: Scenario, differences: tuple[Difference, ...]) -> str:
     """The accelerator's name; `h100_sxm (modified)` where the product has other numbers."""
     name = scenario.cluster.accelerator.name
-    own = ("cluster.accelerator.", "cluster.network.scale_up.")
-    return f"{name} (modified)" if any(one.path.startswith(own) and not one.is_price for one in differences) else name
+    device_paths = ("cluster.accelerator.", "cluster.network.scale_up.")
+    return (
+        f"{name} (modified)"
+        if any(one.path.startswith(device_paths) and not one.is_price for one in differences)
+        else name
+    )
 
 
 def as_plain(differences: tuple[Difference, ...]) -> list[dict[str, Any]]:

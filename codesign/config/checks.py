@@ -35,7 +35,7 @@ from .memory_advice import shortage as shortage
 from .memory_advice import smallest_change as smallest_change
 
 __all__ = [
-    "broken_plan", "check_asked", "check_encoder", "check_formats", "check_hopeful", "check_memory",
+    "broken_plan", "check_encoder", "check_formats", "check_hopeful", "check_memory", "check_objective",
     "check_outcome", "check_plan", "check_reach", "check_variables", "not_held", "refuse_overruled",
     "refuse_overruled_count",
 ]  # fmt: skip
@@ -94,8 +94,8 @@ def _pools(scenario: Scenario) -> dict[str, tuple[Array, Array]]:
     """(bytes that a device of each pool keeps, bytes that it may), none of none where there is no such pool."""
     work, layout = scenario.workload, scenario.layout
     nothing, result = 0.0 * layout.devices, dict[str, tuple[Array, Array]]()
-    kept = {"prefill": (prefill_pool, work.prefill_bytes), "ffn": (ffn_pool, work.ffn_bytes)}
-    for name, (bought, nbytes) in kept.items():
+    pool_bytes = {"prefill": (prefill_pool, work.prefill_bytes), "ffn": (ffn_pool, work.ffn_bytes)}
+    for name, (bought, nbytes) in pool_bytes.items():
         pool = bought(scenario.cluster, layout)
         result[name] = (nothing, nothing)
         if pool is not None:
@@ -165,8 +165,8 @@ def _share_beyond(scenario: Scenario, name: str, share: float) -> str:
     owner = OWNERS.get(part, f"cluster.network.{part}" if part in scenario.cluster.network else part)
     if limit.startswith("hbm") and getattr(scenario.cluster, part, None) is not None:  # memory of a pool beside
         owner, limit = f"cluster.{part}.{HBM}", limit.partition(".")[2]
-    place = f"{limit} of {owner}" if limit else owner
-    return f"usage.{name} = {share:.4g}: {share_text(share)} of {place} would be used, at most 100% can be"
+    tier_words = f"{limit} of {owner}" if limit else owner
+    return f"usage.{name} = {share:.4g}: {share_text(share)} of {tier_words} would be used, at most 100% can be"
 
 
 def _crowded(scenario: Scenario, level: str, share: float) -> str:
@@ -205,10 +205,10 @@ def check_formats(scenario: Scenario) -> None:
     for tensor, (whose, there) in itertools.product(ARITHMETIC, others):
         value = getattr(precision, tensor)
         if value in accelerator.peak_flops_per_s and value not in there.peak_flops_per_s:
-            known = ", ".join(sorted(set(there.peak_flops_per_s) - {"vector"}))
+            supported = ", ".join(sorted(set(there.peak_flops_per_s) - {"vector"}))
             raise ConfigError(
                 f"workload.precision.{tensor} = {value!r}: {there.name} of cluster.{whose} has no peak for it"
-                f" (it has {known})"
+                f" (it has {supported})"
             )
     for field in dataclasses.fields(precision):
         tensor, value = field.name, getattr(precision, field.name)
@@ -219,10 +219,10 @@ def check_formats(scenario: Scenario) -> None:
         if value not in BYTES and value != field.default:
             raise ConfigError(f"workload.precision.{tensor} = {value!r} is no number format{suggestion(value, BYTES)}")
         if tensor in ARITHMETIC and value not in accelerator.peak_flops_per_s:
-            known = ", ".join(sorted(set(accelerator.peak_flops_per_s) - {"vector"}))
+            supported = ", ".join(sorted(set(accelerator.peak_flops_per_s) - {"vector"}))
             raise ConfigError(
                 f"workload.precision.{tensor} = {value!r}: accelerator {accelerator.name} has no peak for it"
-                f" (it has {known})"
+                f" (it has {supported})"
             )
     for name in accelerator.peak_flops_per_s:
         if name != "vector" and name not in BYTES:
@@ -256,7 +256,7 @@ def check_encoder(scenario: Scenario) -> None:
     )
 
 
-def check_asked(objective: Objective, scenario: Scenario) -> None:
+def check_objective(objective: Objective, scenario: Scenario) -> None:
     """Times of tokens are asked for where tokens are served, what rounding does where sums are rounded.
 
     Raises:
@@ -265,14 +265,16 @@ def check_asked(objective: Objective, scenario: Scenario) -> None:
     cluster, workload = scenario.cluster, scenario.workload
     if not isinstance(workload, AbstractServing):
         way_out = f"for serving workloads, not for {type(workload).__name__}: choose workload=serving or"
-        _refuse_asked(objective, SERVED, f"{way_out} workload=serving_fp8")
+        _refuse_metrics(objective, SERVED, f"{way_out} workload=serving_fp8")
     if not isinstance(workload, AbstractOpenServing):
-        _refuse_asked(objective, UNDER_LOAD, "where requests come at a rate: choose workload=at_rate or goodput")
+        _refuse_metrics(objective, UNDER_LOAD, "where requests come at a rate: choose workload=at_rate or goodput")
     if not cluster.quality((), scenario.layout):
-        _refuse_asked(objective, ROUNDED, "where sums are rounded: choose an algorithm that does, collective=scin_inq")
+        _refuse_metrics(
+            objective, ROUNDED, "where sums are rounded: choose an algorithm that does, collective=scin_inq"
+        )
 
 
-def _refuse_asked(objective: Objective, names: set[str], where_they_exist: str) -> None:
+def _refuse_metrics(objective: Objective, names: set[str], where_they_exist: str) -> None:
     """Refuse goals and bounds on metrics that this scenario does not have."""
     bounds = [
         (f"objective.{group}.{name}", name) for group in ("limits", "floors") for name in getattr(objective, group)
@@ -343,9 +345,9 @@ def _violations(scenario: Scenario) -> dict[str, Array]:
 
 def _broken(rule: str, scenario: Scenario) -> str:
     """A broken rule in numbers."""
-    own = scenario.workload.broken_rule(rule, scenario.layout)
-    if own:
-        return own
+    reason = scenario.workload.broken_rule(rule, scenario.layout)
+    if reason:
+        return reason
     return f"the plan breaks the rule {rule!r} of {type(scenario.workload).__name__}"
 
 
@@ -367,11 +369,11 @@ def check_memory(scenario: Scenario) -> None:
     for limit, share in _life(scenario).items():
         if not feasible(float(share) - 1):
             raise ConfigError(_beyond(limit, float(share)))
-    for place, limits in _limits(scenario).items():
+    for tier, limits in _limits(scenario).items():
         for limit, share in limits.items():
             if not feasible(float(share) - 1):
                 used = share_text(float(share))
-                raise ConfigError(f"the design cannot be built: {used} of {place}, {limit}, is used")
+                raise ConfigError(f"the design cannot be built: {used} of {tier}, {limit}, is used")
 
 
 @functools.partial(interpreted, always=True)
@@ -442,7 +444,7 @@ def check_variables(space: DesignSpace, scenario: Scenario) -> None:
     if wrong:
         name, error = next(iter(wrong.items()))
         path = space.hardware[name].path
-        absent = [g for g, place in PACKAGES.items() if path.startswith(f"{place}.") and not _has(scenario, place)]
+        absent = [g for g, prefix in PACKAGES.items() if path.startswith(f"{prefix}.") and not _has(scenario, prefix)]
         if absent:
             raise ConfigError(
                 f"space.hardware.{name} needs a {absent[0]}: choose one, {absent[0]}={next(iter(available(absent[0])))}"
@@ -482,11 +484,11 @@ def refuse_overruled_count(scenario: Scenario, overrides: Sequence[str]) -> None
         ConfigError: both, and what to type.
     """
     typed = {expand(text.lstrip("+").partition("=")[0]): text.partition("=")[2] for text in overrides}
-    own, said = scenario.plan.device_count, typed.get("cluster.device_count")
-    if own is None or said is None or "plan.device_count" in typed or said == f"{float(own):g}":
+    plan_count, said = scenario.plan.device_count, typed.get("cluster.device_count")
+    if plan_count is None or said is None or "plan.device_count" in typed or said == f"{float(plan_count):g}":
         return
     raise ConfigError(
-        f"cluster.device_count = {said} would not count: the plan has {float(own):g} devices of its own; take"
+        f"cluster.device_count = {said} would not count: the plan has {float(plan_count):g} devices of its own; take"
         f" plan.device_count={said}"
     )
 

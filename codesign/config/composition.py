@@ -48,9 +48,9 @@ from .groups import (
     search_path,
 )
 from .model_names import model_option
-from .own import own_folders
-from .plain_composition import Composition, as_config, compose_plainly, kept
+from .plain_composition import Composition, as_config, cached, compose_plainly
 from .starting import started
+from .user_files import user_folders
 from .written import in_unit
 
 # Purchase prices of accelerators in one file: `prices=NAME` in place of what each one's own file says.
@@ -69,7 +69,7 @@ GROUP = "prices"
 LISTED = "usd_per_device"
 KEYS = (LISTED, "provenance")
 BYTES = ("capacity_bytes", "usd_per_byte")
-OWN = {"source": "assumption", "kind": "assumed"}  # of a list that says nothing of where it comes from
+ASSUMED_ORIGIN = {"source": "assumption", "kind": "assumed"}  # of a list that says nothing of where it comes from
 
 
 def with_prices(config: DictConfig) -> DictConfig:
@@ -81,10 +81,10 @@ def with_prices(config: DictConfig) -> DictConfig:
     """
     if GROUP not in config:
         return config
-    told: Any = OmegaConf.to_container(config[GROUP], resolve=True) if config[GROUP] is not None else {}
+    group_config: Any = OmegaConf.to_container(config[GROUP], resolve=True) if config[GROUP] is not None else {}
     with open_dict(config):
         del config[GROUP]
-    listed = _listed_prices(told)
+    listed = _listed_prices(group_config)
     accelerator = OmegaConf.select(config, "cluster.accelerator")
     name = str(accelerator.get("name", ""))
     if name not in listed:
@@ -97,8 +97,8 @@ def with_prices(config: DictConfig) -> DictConfig:
             f"{GROUP}.{LISTED}.{name} = {usd:g} USD is not more than its memory costs, {memory:,.0f} USD; "
             "allowed: the price of the whole device"
         )
-    origins: dict[str, dict[str, Any]] = told.get("provenance") or {}
-    origin = {**(origins.get(f"{LISTED}.{name}") or OWN)}
+    origins: dict[str, dict[str, Any]] = group_config.get("provenance") or {}
+    origin = {**(origins.get(f"{LISTED}.{name}") or ASSUMED_ORIGIN)}
     note = "; ".join(filter(None, [origin.get("note", ""), f"{usd:,.0f} USD listed less memory, {memory:,.0f} USD"]))
     with open_dict(accelerator):
         accelerator.price_usd = usd - memory
@@ -108,12 +108,12 @@ def with_prices(config: DictConfig) -> DictConfig:
     return config
 
 
-def _listed_prices(told: Any) -> Mapping[str, Any]:
+def _listed_prices(group_config: Any) -> Mapping[str, Any]:
     """Accelerator -> its price as it is written."""
-    for key in told if is_mapping(told) else ():
+    for key in group_config if is_mapping(group_config) else ():
         if key not in KEYS:
             raise ConfigError(f"{GROUP}: no key {key!r}{suggestion(str(key), KEYS)}")
-    listed = told.get(LISTED) if is_mapping(told) else None
+    listed = group_config.get(LISTED) if is_mapping(group_config) else None
     if not is_mapping(listed) or not listed:
         raise ConfigError(f"{GROUP}: it lists no price; write `{LISTED}: {{h200: 31000}}`")
     return {str(name): value for name, value in listed.items()}
@@ -305,20 +305,20 @@ def _check_options(item: Override) -> None:
     group = item.key_or_group
     if not item.is_delete() and not item.is_sweep_override() and item.value() == []:
         alone = f" ({group}=null takes it away)" if group in OPTIONAL else ""
-        known = suggestion("", available(group)) if group in groups() else ""
-        raise ConfigError(f"{group} = [] names no option{alone}{known}")
+        hint = suggestion("", available(group)) if group in groups() else ""
+        raise ConfigError(f"{group} = [] names no option{alone}{hint}")
     if item.is_delete() or group.split("/")[0] == "hydra" or group not in groups():
         if group.split("/")[0] not in {"hydra", *groups()}:
             raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
         check_part(group, [] if item.is_delete() else _choices(item))
         return
-    known = available(group)
+    hint = available(group)
     for choice in _choices(item):
         if choice in ("None", "null"):
             alone = f" (alone, {group}=null takes it away)" if group in OPTIONAL else ""
-            raise ConfigError(f"{group} = null: name one of the options{alone}{suggestion('', known)}")
-        if choice not in known:
-            raise ConfigError(f"{group} = {choice} does not exist{_named_so(group, choice, known)}")
+            raise ConfigError(f"{group} = null: name one of the options{alone}{suggestion('', hint)}")
+        if choice not in hint:
+            raise ConfigError(f"{group} = {choice} does not exist{_named_so(group, choice, hint)}")
 
 
 SHORT = {"hf": "hf_config"}
@@ -340,17 +340,17 @@ def _meant(item: Override) -> Override:
     return _parse(f"{key}=[{text}]" if is_list(item.value()) else f"{key}={text}")
 
 
-def _named_so(group: str, choice: str, known: Iterable[str]) -> str:
+def _named_so(group: str, choice: str, options: Iterable[str]) -> str:
     """A suggestion; of accelerators, what tables of measurements call so comes first."""
     if group == "model":
         spelt = re.sub(r"[\W_]+", "_", choice.rsplit("/", 1)[-1].lower().replace(".", ""))
-        return f"{suggestion(spelt, known)} (or model=hf_config model.path=CONFIG.JSON)"
+        return f"{suggestion(spelt, options)} (or model=hf_config model.path=CONFIG.JSON)"
     if group != "accelerator":
-        return suggestion(choice, known)
+        return suggestion(choice, options)
     called = {plain_name(alias): option for alias, option in aliases().items()}.get(plain_name(choice))
-    others = [option for option in known if option.startswith(choice.lower()) and option != called]
+    others = [option for option in options if option.startswith(choice.lower()) and option != called]
     if called is None:
-        return suggestion(choice, known)
+        return suggestion(choice, options)
     return f" (did you mean {either([called, *others])}?)"
 
 
@@ -407,8 +407,8 @@ def _check_shape(item: Override, base: Any) -> None:
         node = node.get(key) if is_mapping(node) else None
     value = None if item.is_sweep_override() else item.value()
     if is_mapping(node) and is_list(value):
-        known = suggestion("", [str(key) for key in node if key not in ("_target_", "provenance")])
-        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not a list{known}")
+        hint = suggestion("", [str(key) for key in node if key not in ("_target_", "provenance")])
+        raise ConfigError(f"{item.input_line}: {item.key_or_group} is a mapping, not a list{hint}")
     kind = "a mapping" if is_mapping(value) else "a number" if isinstance(value, int | float) else ""
     if is_list(node) and kind and not item.key_or_group.startswith("space."):
         raise ConfigError(f"{item.input_line}: {item.key_or_group} is a list, not {kind}: write [A,B]")
@@ -447,8 +447,8 @@ def composed(overrides: list[str]) -> DictConfig:
         return config if tree is before else OmegaConf.create(tree)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"{mark.name}, line {mark.line + 1}: " if mark else ""
-        raise ConfigError(f"{place}{getattr(error, 'problem', None) or error}") from error
+        where = f"{mark.name}, line {mark.line + 1}: " if mark else ""
+        raise ConfigError(f"{where}{getattr(error, 'problem', None) or error}") from error
     except RecursionError as error:
         raise ConfigError("a file of the configuration contains itself (an alias of YAML inside its anchor)") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -474,9 +474,9 @@ def _with_pool(config: DictConfig, pool: str, priced: list[str]) -> DictConfig:
         raise ConfigError(f"{pool}.like: {error}") from error
     assert is_mapping(other)
     part = {key: other["cluster"][key] for key in OF_A_POOL}
-    own: Any = OmegaConf.select(config, f"{pool}.cluster") or {}
+    stated: Any = OmegaConf.select(config, f"{pool}.cluster") or {}
     with open_dict(config):
-        OmegaConf.select(config, pool).cluster = OmegaConf.merge(part, own)
+        OmegaConf.select(config, pool).cluster = OmegaConf.merge(part, stated)
     return config
 
 
@@ -508,27 +508,27 @@ def _struct(plain: dict[str, Any]) -> DictConfig:
 @functools.lru_cache(maxsize=64)
 def _with_choices(overrides: tuple[str, ...], edition_of_files: Edition) -> dict[str, Any]:
     """A composition after its engine and list of prices, as plain mappings that nobody may change."""
-    whole = _whole(overrides, edition_of_files).config
-    work = whole.get("workload")
-    if GROUP not in whole and is_mapping(work) and not CHANGING & work.keys():
-        return whole
-    config = with_prices(with_engine(_struct(whole)))
+    full_config = _full_composition(overrides, edition_of_files).config
+    work = full_config.get("workload")
+    if GROUP not in full_config and is_mapping(work) and not CHANGING & work.keys():
+        return full_config
+    config = with_prices(with_engine(_struct(full_config)))
     plain = OmegaConf.to_container(config, resolve=False)
     assert is_mapping(plain)
     return plain
 
 
 @functools.lru_cache(maxsize=64)
-def _whole(overrides: tuple[str, ...], edition_of_files: Edition) -> Composition:
+def _full_composition(overrides: tuple[str, ...], edition_of_files: Edition) -> Composition:
     """The configuration and its options, which nobody may change."""
-    return kept(overrides, edition_of_files, lambda: _composed_anew(overrides))
+    return cached(overrides, edition_of_files, lambda: _composed_anew(overrides))
 
 
 def _composed_anew(overrides: tuple[str, ...]) -> Composition:
     ours = [text for text in overrides if not text.lstrip("+~").startswith("hydra")]
     made = compose_plainly([str(conf_dir()), *map(str, folders())], [_parse(text) for text in ours])
     made = made or _by_hydra(ours)
-    return made._replace(config=_by_current_names(made.config)) if own_folders() else made
+    return made._replace(config=_by_current_names(made.config)) if user_folders() else made
 
 
 def _by_hydra(overrides: list[str]) -> Composition:
@@ -551,4 +551,4 @@ def _by_current_names(config: dict[str, Any]) -> dict[str, Any]:
 def chosen_options(overrides: list[str]) -> dict[str, str]:
     """Group -> option of what these overrides, and whatever an experiment or a part brings, choose in the end."""
     picked = tuple(text for text in admit(overrides) if _is_group(_parse(text)))
-    return dict(_whole(picked, edition()).options)
+    return dict(_full_composition(picked, edition()).options)

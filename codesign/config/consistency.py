@@ -62,7 +62,7 @@ def check_load(scenario: Scenario, numbers: Mapping[str, float]) -> None:
 def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str, float]) -> str:
     """A rate beside what is sustained."""
     forever = SLO(as_leaf(FOREVER_S), as_leaf(FOREVER_S))
-    kept = numbers_of(dataclasses.replace(scenario, workload=keeping(work, forever)))
+    unbounded = numbers_of(dataclasses.replace(scenario, workload=keeping(work, forever)))
     rate, plan = float(work.arrivals_per_s), scenario.plan
     apart = work.two_pools and float(plan.prefill_devices) > 0
     if apart and max(over, key=lambda name: over[name]) == "prompts":
@@ -75,7 +75,7 @@ def _too_many(scenario: Scenario, work: AbstractServingAtRate, over: Mapping[str
     else:
         why = f"decodes would take {over['decodes']:.4g} of the slots of plan.micro_batch = {float(plan.micro_batch):g}"
         helps = "a larger plan.micro_batch"
-    return over_the_rate(f"workload.arrivals_per_s = {rate:.4g}", rate, kept["requests_per_s"], why, helps)
+    return over_the_rate(f"workload.arrivals_per_s = {rate:.4g}", rate, unbounded["requests_per_s"], why, helps)
 
 
 def _too_tight(scenario: Scenario, work: AbstractGoodputServing) -> str:
@@ -177,8 +177,8 @@ def check_images(scenario: Scenario) -> None:
 
 def _number(scenario: Scenario, network: Any, name: str) -> float:
     """A number of the model, or the one that the plan has in its place."""
-    own = getattr(scenario.plan, name, None)
-    return float(getattr(network, name) if own is None else own)
+    stated = getattr(scenario.plan, name, None)
+    return float(getattr(network, name) if stated is None else stated)
 
 
 def check_boxes(scenario: Scenario) -> None:
@@ -187,8 +187,8 @@ def check_boxes(scenario: Scenario) -> None:
     Raises:
         ConfigError: how many are left over, and the nearest numbers of devices that fill boxes.
     """
-    own = scenario.plan.device_count
-    counted = "cluster.device_count" if own is None else "plan.device_count"
+    plan_count = scenario.plan.device_count
+    counted = "cluster.device_count" if plan_count is None else "plan.device_count"
     _check_filled(counted, float(scenario.layout.devices), scenario.cluster)
     pool, networks = scenario.cluster.prefill, scenario.cluster.ffn
     if pool is not None:

@@ -98,7 +98,7 @@ def resolve(target: Any, path: str) -> Callable[..., Any]:
         target = current_target(target)
     if isinstance(target, str) and target in targets():
         return targets()[target]
-    if str(target).split(".")[0] not in {known.split(".")[0] for known in targets()}:
+    if str(target).split(".")[0] not in {target_name.split(".")[0] for target_name in targets()}:
         raise ConfigError(f"{path} = {target!r} is refused: {REFUSED}")
     raise ConfigError(f"{path} = {target!r} is no class that may be named{suggestion(str(target), targets())}")
 
@@ -133,13 +133,13 @@ def _construct(node: Any, path: str, provenance: dict[str, dict[str, Any]]) -> A
 
 def _call(target: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
     """Construct; a null means `not given` here as in plain mappings: what is merged over a file can take a key away."""
-    known, name = parameters(target), getattr(target, "__name__", str(target))
+    names, name = parameters(target), getattr(target, "__name__", str(target))
     arguments = {key: value for key, value in arguments.items() if value is not None}
     for key, value in arguments.items():
-        if key not in known:
+        if key not in names:
             shown = f" = {value!r}" if isinstance(value, str | int | float) else ""
-            raise ConfigError(f"{path}.{key}{shown}: {name} has no such argument{suggestion(str(key), known)}")
-    for key, parameter in known.items():
+            raise ConfigError(f"{path}.{key}{shown}: {name} has no such argument{suggestion(str(key), names)}")
+    for key, parameter in names.items():
         if key not in arguments and parameter.default is inspect.Parameter.empty:
             raise ConfigError(f"{path}.{key} is missing: {name} needs it")
     if isinstance(target, type) and dataclasses.is_dataclass(target):

@@ -40,7 +40,7 @@ from .groups import read_yaml
 
 __all__ = [
     "BYTES", "CHANGING", "COUNTED", "EXCHANGE_KEYS", "FIELD", "FILE", "MEMBERS", "EngineStart", "Exchange",
-    "engine_overrides", "known_exchange", "reached", "sglang_share", "with_engine",
+    "engine_overrides", "fitted_exchanges", "reached", "sglang_share", "with_engine",
 ]  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def reached(parts: Any, top_k: Any) -> Any:
 
 
 @lru_cache
-def known_exchange() -> dict[tuple[str, str, str, bool], Exchange]:
+def fitted_exchanges() -> dict[tuple[str, str, str, bool], Exchange]:
     """Constants by library, phase, format and whether nodes are left, as last fitted."""
     path = conf_dir() / "calibration" / FILE
     if not path.is_file():
@@ -149,7 +149,7 @@ def all_to_all(library: str, link: float, tokens: Tokens) -> dict[str, float]:
 
     Means of dispatch and combine, and of formats, inside one domain of nodes of 8; empty where the library is unknown.
     """
-    mine = {key: one for key, one in known_exchange().items() if key[0] == library and not key[3]}
+    mine = {key: one for key, one in fitted_exchanges().items() if key[0] == library and not key[3]}
     every = [(BYTES[form] * tokens.hidden, one) for (_, _, form, _), one in mine.items()]  # bytes of a copy, constants
     if not every:
         return {}
@@ -225,7 +225,7 @@ MODEL = "workload.model"
 SENT = {"experts": "feed_forward.experts", "top_k": "feed_forward.top_k", "hidden": "hidden"}
 FUSED = ("fp8", "fp4")
 GROUPED, WIDE = "moe_gemm", "bf16"
-KEPT = ("elementwise",)  # of the accelerator
+SHARED_KERNELS = ("elementwise",)  # of the accelerator
 OVERLAPS = "overlaps"  # shares of communication that a framework hides: defaults of `plan.*_overlap`
 HIDDEN = ("tp", "cp", "ep", "dp", "pp", "offload")
 SLOWDOWNS = "slowdowns"  # of a framework that trains
@@ -318,9 +318,9 @@ def _overlap(config: DictConfig) -> None:
 
 def _file(folder: str, engine: str, accelerator: DictConfig) -> Any:
     """Read what was measured of an engine on an accelerator or a relative of its generation; None if nothing was."""
-    own, generation = str(accelerator.get("name", "")), str(accelerator.get("generation", ""))
+    device, generation = str(accelerator.get("name", "")), str(accelerator.get("generation", ""))
     relatives = [name for side in accelerator.get("relatives") or () for name in side]
-    for name in (own, *(other for other in relatives if _generation(other) == generation)):
+    for name in (device, *(other for other in relatives if _generation(other) == generation)):
         path = conf_dir() / folder / f"{engine}_{name}.yaml"
         if path.is_file():
             return read_yaml(path)
@@ -338,8 +338,8 @@ def _exchange(library: str, config: DictConfig) -> tuple[dict[str, Any], dict[st
     tokens = Tokens(*(_positive(config, f"{MODEL}.{SENT[name]}", getattr(usual, name)) for name in SENT))
     curves = all_to_all(library, link, tokens)
     if not curves:
-        known = sorted({name for name, *_ in known_exchange()})
-        raise ConfigError(f"workload.engine: no exchange {library!r}{suggestion(library, known)}")
+        libraries = sorted({name for name, *_ in fitted_exchanges()})
+        raise ConfigError(f"workload.engine: no exchange {library!r}{suggestion(library, libraries)}")
     at = f"{library} in {FILE}, means of dispatch and combine"
     return (
         {"_target_": MEASURED, "rounds": 1.0, "ramp": 0.0, **curves},
@@ -381,7 +381,7 @@ def _over(kernels: Any, mine: dict[str, Any]) -> Any:
     result = OmegaConf.to_container(kernels)
     assert is_mapping(result)
     for kind, formats in mine.items():
-        if kind in KEPT:
+        if kind in SHARED_KERNELS:
             continue
         old = result.get(kind, {})
         if kind != "provenance" and "fp8_block" in formats and "fp8" not in formats:

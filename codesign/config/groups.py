@@ -10,13 +10,13 @@ from ..core.errors import ConfigError, suggestion
 from ..core.json_yaml import is_list, is_mapping
 from ..core.resources import conf_dir as conf_dir
 from ..core.untrusted_io import read_yaml_file
-from .own import groups_of_ours, origin, own_folders
 from .plugins import plugin_folders
+from .user_files import groups_of_ours, origin, user_folders
 
 
 def folders() -> list[Path]:
     """Folders of configurations beside ours: of plug-ins, and a user's own."""
-    return [*plugin_folders(), *own_folders()]
+    return [*plugin_folders(), *user_folders()]
 
 
 def search_path() -> list[str]:
@@ -52,8 +52,8 @@ def groups() -> list[str]:
 
 def describe(path: Path) -> str:
     """The first comment of a YAML file that is no directive to Hydra."""
-    told = path.stat()
-    return _first_comment(path, told.st_mtime_ns, told.st_size)
+    status = path.stat()
+    return _first_comment(path, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -84,8 +84,8 @@ def available(group: str | None = None) -> dict[str, str]:
 
 def _with_origin(path: Path) -> str:
     """Description of a file, and whose it is, where it is not one of ours."""
-    told, whose = describe(path), origin(path)
-    return f"{told} ({whose})".strip() if whose else told
+    description, whose = describe(path), origin(path)
+    return f"{description} ({whose})".strip() if whose else description
 
 
 def files(group: str) -> list[Path]:
@@ -110,12 +110,12 @@ def check_part(group: str, choices: Iterable[str]) -> None:
     """
     if "/" not in group or group.startswith("hydra/"):
         return
-    known = [path.stem for path in files(group)]
-    if not known:
+    options = [path.stem for path in files(group)]
+    if not options:
         raise ConfigError(f"config group {group!r} does not exist{suggestion(group.partition('/')[0], groups())}")
     for choice in choices:
-        if choice not in known:
-            raise ConfigError(f"{group} = {choice} does not exist{suggestion(choice, known)}")
+        if choice not in options:
+            raise ConfigError(f"{group} = {choice} does not exist{suggestion(choice, options)}")
 
 
 def aliases() -> dict[str, str]:

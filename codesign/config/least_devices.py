@@ -67,12 +67,16 @@ def sized_study(study: Study, overrides: list[str]) -> tuple[Study, str]:
         none that trains. Where no number keeps all limits it is the least that holds a training step.
     """
     scenario = study.scenario
-    own = isinstance(study.search, Mix) or "device_count" in study.resolved.get("plan", {})
-    if own or not isinstance(scenario.workload, Training | TrainingRun) or not left_open(overrides, study.resolved):
+    has_count = isinstance(study.search, Mix) or "device_count" in study.resolved.get("plan", {})
+    if (
+        has_count
+        or not isinstance(scenario.workload, Training | TrainingRun)
+        or not left_open(overrides, study.resolved)
+    ):
         return study, ""
     if not study.space.plan:
-        asked, line = sized(scenario, overrides)
-        return (study_from_config(*overrides, *asked), line) if asked else (study, "")
+        count_overrides, line = sized(scenario, overrides)
+        return (study_from_config(*overrides, *count_overrides), line) if count_overrides else (study, "")
     limited = bool(study.objective.limits or study.objective.floors)
     for objective in (study.objective, dataclasses.replace(study.objective, limits={}, floors={})):
         count = _least(scenario, overrides, objective)
@@ -96,13 +100,13 @@ def _least(scenario: Scenario, overrides: list[str], objective: Objective) -> in
     for count in _counts(scenario):
         tried.append(count)
         give_back(cycles=True)  # the grid of the last count
-        if _kept([*overrides, f"{COUNT}={count}"], objective):
+        if _keeps_limits([*overrides, f"{COUNT}={count}"], objective):
             left_out = [one for one in between(tried, count, batch, 0) if one < count]
-            return next((one for one in left_out if _kept([*overrides, f"{COUNT}={one}"], objective)), count)
+            return next((one for one in left_out if _keeps_limits([*overrides, f"{COUNT}={one}"], objective)), count)
     return 0
 
 
-def _kept(overrides: list[str], objective: Objective) -> bool:
+def _keeps_limits(overrides: list[str], objective: Objective) -> bool:
     """True if some plan on the hardware as it is keeps the limits; of more plans than are listed, the one that a
     design would begin with."""
     try:

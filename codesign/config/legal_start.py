@@ -34,17 +34,20 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
         return scenario, ""
     if not legal:
         return scenario, ""
-    own = {name: float(getattr(scenario.plan, name)) for name in space.plan if getattr(scenario.plan, name) is not None}
+    current = {
+        name: float(getattr(scenario.plan, name)) for name in space.plan if getattr(scenario.plan, name) is not None
+    }
     plans = {name: np.asarray(values, dtype=float) for name, values in legal.items()}
-    kept = np.all([plans[name] == own[name] for name in own if name in chosen] or [True], axis=0)
-    if COUNT in plans and COUNT not in own:  # the space varies what the cluster says here
-        kept = kept & (plans[COUNT] == float(scenario.cluster.device_count))
-    if not np.any(kept):
+    fixed = np.all([plans[name] == current[name] for name in current if name in chosen] or [True], axis=0)
+    if COUNT in plans and COUNT not in current:  # the space varies what the cluster says here
+        fixed = fixed & (plans[COUNT] == float(scenario.cluster.device_count))
+    if not np.any(fixed):
         return scenario, ""
     taken = nearest(
-        own, {name: values[np.broadcast_to(kept, values.shape)] for name, values in plans.items() if name in own}
+        current,
+        {name: values[np.broadcast_to(fixed, values.shape)] for name, values in plans.items() if name in current},
     )
-    others = ", ".join(f"plan.{name}={taken[name]:g}" for name in own if taken[name] != own[name])
+    others = ", ".join(f"plan.{name}={taken[name]:g}" for name in current if taken[name] != current[name])
     line = f"{broken}; priced with {others} instead (name plan.* to choose)"
     return replace(scenario, {f"plan.{name}": value for name, value in taken.items()}), line
 
@@ -56,10 +59,10 @@ def _without_counts(overrides: list[str]) -> list[str]:
     return [f"~space.plan.{COUNT}"] if listed else []
 
 
-def nearest(own: dict[str, float], plans: dict[str, np.ndarray]) -> dict[str, float]:
-    """The plan that differs from `own` in the fewest fields, and of these by the least factor; the first of equals."""
-    columns = {name: np.asarray(plans[name], dtype=float) for name in own}
-    different = sum((column != own[name]).astype(float) for name, column in columns.items())
-    apart = sum(np.abs(np.log1p(column) - np.log1p(own[name])) for name, column in columns.items())
+def nearest(current: dict[str, float], plans: dict[str, np.ndarray]) -> dict[str, float]:
+    """The plan nearest to `current`: fewest fields changed, then the least factor; the first of equals."""
+    columns = {name: np.asarray(plans[name], dtype=float) for name in current}
+    different = sum((column != current[name]).astype(float) for name, column in columns.items())
+    apart = sum(np.abs(np.log1p(column) - np.log1p(current[name])) for name, column in columns.items())
     best = int(np.lexsort((apart, different))[0])
     return {name: float(column[best]) for name, column in columns.items()}

@@ -29,8 +29,8 @@ from ..model.workloads.served import OF_TRAINING
 from ..study.objective import feasible
 
 __all__ = [
-    "TIERS", "FieldValues", "capacity_of", "changes_that_fit", "distance", "does_not_fit", "fewer_kept",
-    "legal_values", "minimal_changes", "narrower", "shortage", "smallest_change", "smallest_changes", "used_of",
+    "TIERS", "FieldValues", "capacity_of", "changes_that_fit", "distance", "does_not_fit", "legal_values",
+    "less_retained", "minimal_changes", "narrower", "shortage", "smallest_change", "smallest_changes", "used_of",
 ]  # fmt: skip
 
 
@@ -67,8 +67,10 @@ def minimal_changes(
     """
     result: list[Change] = []
     for count in range(1, most + 1):
-        known = [set(change.values) for change in result]
-        sets = [names for names in itertools.combinations(fields, count) if not any(one <= {*names} for one in known)]
+        smaller_sets = [set(change.values) for change in result]
+        sets = [
+            names for names in itertools.combinations(fields, count) if not any(one <= {*names} for one in smaller_sets)
+        ]
         points = [
             dict(zip(names, values, strict=True))
             for names in sets
@@ -125,26 +127,26 @@ def legal_values(scenario: Scenario, rule: str, text: str) -> str:
         rule: as `violations` names it.
         text: the refusal, which names keys of the configuration.
     """
-    own: dict[str, float] = {}
+    current: dict[str, float] = {}
     for key in _keys(text):
         try:
             value = get_path(scenario, key)
         except (ConfigError, AttributeError):
             continue
         if value is not None and np.ndim(value) == 0:
-            own[key] = float(value)
-    points = [(key, value) for key in own for value in _candidates(scenario, key, own[key])]
+            current[key] = float(value)
+    points = [(key, value) for key in current for value in _candidates(scenario, key, current[key])]
     if not points:
         return ""
-    columns = {key: np.array([value if key == name else own[key] for name, value in points]) for key in own}
+    columns = {key: np.array([value if key == name else current[key] for name, value in points]) for key in current}
     result = {name: np.broadcast_to(each, len(points)) for name, each in violations_of(scenario, columns).items()}
     keeps = np.asarray(result[rule]) <= 0
     legal = np.all([np.asarray(each) <= 0 for each in result.values()], axis=0)
-    told = _nearest(own, points, legal)
-    if told:
-        return f"; take {', or '.join(told)}"
-    told = _nearest(own, points, keeps)
-    return f"; this rule holds with {', or '.join(told)}" if told else ""
+    nearest = _nearest(current, points, legal)
+    if nearest:
+        return f"; take {', or '.join(nearest)}"
+    nearest = _nearest(current, points, keeps)
+    return f"; this rule holds with {', or '.join(nearest)}" if nearest else ""
 
 
 def _keys(text: str) -> list[str]:
@@ -154,11 +156,11 @@ def _keys(text: str) -> list[str]:
     return list(dict.fromkeys(places[at] for at in sorted(places)))
 
 
-def _candidates(scenario: Scenario, key: str, own: float) -> list[float]:
+def _candidates(scenario: Scenario, key: str, current: float) -> list[float]:
     """Values that may stand in a field's place: every word, fewer parts of a list, whole numbers near the given one."""
     name = key.removeprefix("plan.")
     field = range_of(scenario, key) or {}
-    words, number = words_of(name) if key.startswith("plan.") else (), round(own)
+    words, number = words_of(name) if key.startswith("plan.") else (), round(current)
     if field.get("parts"):
         fewer = {number & ~(1 << index) for index in range(len(field["parts"])) if number >> index & 1}
         return sorted(map(float, fewer | {0}))
@@ -168,10 +170,10 @@ def _candidates(scenario: Scenario, key: str, own: float) -> list[float]:
     near = np.arange(max(number - NEAR, low), min(number + NEAR, high) + 1)
     powers = 2.0 ** np.arange(21)
     every = np.unique([*near, *powers[(powers >= low) & (powers <= high)]])
-    return [float(each) for each in every if each != own]
+    return [float(each) for each in every if each != current]
 
 
-def _nearest(own: Mapping[str, float], points: Iterable[tuple[str, float]], good: np.ndarray) -> list[str]:
+def _nearest(current: Mapping[str, float], points: Iterable[tuple[str, float]], good: np.ndarray) -> list[str]:
     """Overrides of the first fields that have legal values, the nearest by ratio, in their order."""
     values: dict[str, list[float]] = {}
     for (key, value), fits in zip(points, good, strict=True):
@@ -179,7 +181,7 @@ def _nearest(own: Mapping[str, float], points: Iterable[tuple[str, float]], good
             values.setdefault(key, []).append(value)
     lines: list[str] = []
     for key, each in values.items():
-        nearest = sorted(each, key=lambda value: abs(np.log1p(value) - np.log1p(own[key])))[:SHOWN_VALUES]
+        nearest = sorted(each, key=lambda value: abs(np.log1p(value) - np.log1p(current[key])))[:SHOWN_VALUES]
         words = words_of(key.removeprefix("plan.")) if key.startswith("plan.") else ()
         said = [words[round(value)] if words else f"{value:g}" for value in sorted(nearest)]
         lines.append(f"{key}={', '.join(said[:-1])} or {said[-1]}" if len(said) > 1 else f"{key}={said[0]}")
@@ -270,7 +272,7 @@ def does_not_fit(scenario: Scenario, missing: dict[str, float]) -> str:
     )
     ways = [" ".join(change) for change in changes_that_fit(scenario)]
     if ways:
-        ways = [ways[0], *narrower(scenario), *fewer_kept(scenario), *ways[1:]]
+        ways = [ways[0], *narrower(scenario), *less_retained(scenario), *ways[1:]]
         return f"the model does not fit: {lacks}; smallest change that fits: {', or '.join(ways)}"
     return f"the model does not fit: {lacks}; no change of plan or up to 256 times the devices would fit it"
 
@@ -280,13 +282,13 @@ def smallest_change(scenario: Scenario) -> list[str]:
 
     What serves brings what it offloads in every step: more ranks, fewer sequences or more devices alone come before.
     """
-    result = _found(scenario)
+    result = _changes(scenario)
     return min(result)[1] if result else []
 
 
 def changes_that_fit(scenario: Scenario) -> list[list[str]]:
     """The smallest change; where that offloads what serves, the smallest one before it that does not."""
-    result = sorted(_found(scenario), key=lambda way: any(text.startswith(OFFLOADED) for text in way[1]))
+    result = sorted(_changes(scenario), key=lambda way: any(text.startswith(OFFLOADED) for text in way[1]))
     return [change for _, change in result]
 
 
@@ -303,7 +305,7 @@ def narrower(scenario: Scenario) -> list[str]:
     return []
 
 
-def fewer_kept(scenario: Scenario) -> list[str]:
+def less_retained(scenario: Scenario) -> list[str]:
     """The share of idle sessions that there is room for, which is that of those who come back to their cache."""
     work = scenario.workload
     if not isinstance(work, AbstractContinuousServing) or not float(work.idle_sessions * work.retained_share) > 0:
@@ -314,9 +316,9 @@ def fewer_kept(scenario: Scenario) -> list[str]:
         float(kept_by(asarray(capacity[tier] - float(bare[tier])), asarray(float(used[tier] - bare[tier]))))
         for tier in used
     )
-    kept = math.floor(1000 * share * float(work.retained_share)) / 1000
-    fits = kept > 0 and not shortage(replace(scenario, {"workload.retained_share": as_leaf(kept)}))
-    return [f"workload.retained_share={kept:g}"] if fits else []
+    retained = math.floor(1000 * share * float(work.retained_share)) / 1000
+    fits = retained > 0 and not shortage(replace(scenario, {"workload.retained_share": as_leaf(retained)}))
+    return [f"workload.retained_share={retained:g}"] if fits else []
 
 
 def smallest_changes(scenario: Scenario, most: int = MOST_FIELDS) -> list[list[str]]:
@@ -384,12 +386,12 @@ def _largest(scenario: Scenario, start: dict[str, float], move: dict[str, float]
     return move
 
 
-def _found(scenario: Scenario, most: int = MOST_FIELDS) -> list[tuple[float, list[str]]]:
+def _changes(scenario: Scenario, most: int = MOST_FIELDS) -> list[tuple[float, list[str]]]:
     """Effort and overrides: the smallest change that offloads nothing of what serves, and one that does if less."""
     start, steps = _levers(scenario)
     if MODULES in steps:  # one more, as `codesign fit` says of several
-        own = int(start[MODULES])
-        steps[MODULES] = [value for value in steps[MODULES] if (int(value) ^ own).bit_count() == 1]
+        current = int(start[MODULES])
+        steps[MODULES] = [value for value in steps[MODULES] if (int(value) ^ current).bit_count() == 1]
     numbered = {path: list(enumerate(values, 1)) for path, values in steps.items()}
     levers = list(steps)
     moves: list[tuple[float, dict[str, float]]] = []

@@ -43,8 +43,8 @@ def model_option(name: str) -> str | None:
     paths = files("model")
     if name in {path.stem for path in paths}:
         return name
-    known = _known(_edition(paths))
-    named = next((known[plain] for plain in _plain_forms(name) if plain in known), None)
+    names = _options_by_name(_edition(paths))
+    named = next((names[plain] for plain in _plain_forms(name) if plain in names), None)
     row = hub_names().get(name.strip().lower()) if named is None else None
     return row.model if row is not None and not row.kind and row.model in {path.stem for path in paths} else named
 
@@ -64,7 +64,7 @@ def model_aliases() -> dict[str, str]:
         ConfigError: two files claim one name.
     """
     result = _edition(files("model"))
-    _known(result)
+    _options_by_name(result)
     return {name: Path(path).stem for path, _ in result for name in _names(Path(path))}
 
 
@@ -73,7 +73,7 @@ def _edition(paths: list[Path]) -> Edition:
 
 
 @functools.lru_cache(maxsize=8)
-def _known(edition: Edition) -> dict[str, str]:
+def _options_by_name(edition: Edition) -> dict[str, str]:
     """Plain form of every option and alias -> option."""
     owners: dict[str, tuple[str, str]] = {}
     for path in (Path(path) for path, _ in edition):
@@ -191,8 +191,8 @@ def _format(name: str, option: str) -> str:
     for ending, result in ENDINGS:
         if re.search(rf"(?i)[-_.]({ending})$", name):
             return result
-    own = {one.format for one in hub_names().values() if one.model == option and not _ends(one.name)}
-    return own.pop() if len(own) == 1 else "bf16"
+    formats = {one.format for one in hub_names().values() if one.model == option and not _ends(one.name)}
+    return formats.pop() if len(formats) == 1 else "bf16"
 
 
 def _ends(name: str) -> bool:
@@ -219,8 +219,8 @@ def of_the_family(name: str) -> list[str]:
 
 def _family(name: str) -> str:
     """Letters with which a model's own name begins; those of a maker's prefix are none of it."""
-    own = re.sub(r"(?i)^(nvidia|meta)-", "", name.rpartition("/")[2])
-    match = re.match(r"[A-Za-z]+", own)
+    base_name = re.sub(r"(?i)^(nvidia|meta)-", "", name.rpartition("/")[2])
+    match = re.match(r"[A-Za-z]+", base_name)
     return match[0].lower() if match else ""
 
 

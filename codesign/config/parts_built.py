@@ -20,7 +20,7 @@ from ..model.scenario import Cluster, Scenario
 from ..model.workloads import AbstractPlan, AbstractServing, AbstractWorkload, Precision, Transformer
 from ..report.labels import metric
 from ..search import Problem
-from .checks import check_asked, check_encoder, check_formats, check_reach, check_variables
+from .checks import check_encoder, check_formats, check_objective, check_reach, check_variables
 from .consistency import check_experts, check_images, check_levels
 from .construct import Built
 from .groups import available, expand, groups
@@ -57,21 +57,21 @@ def with_expert_load(resolved: dict[str, Any]) -> dict[str, Any]:
     work: Any = resolved.get("workload")
     if not is_mapping(work) or "expert_load" not in work:
         return resolved
-    said, kept = work["expert_load"], {key: value for key, value in work.items() if key != "expert_load"}
+    said, fields = work["expert_load"], {key: value for key, value in work.items() if key != "expert_load"}
     if said is None:
-        return {**resolved, "workload": kept}
+        return {**resolved, "workload": fields}
     if not is_mapping(said):
         raise ConfigError(f"{KEY} = {said!r} must be a mapping with {', '.join(KEYS)}")
     for key in said:
         if key not in KEYS:
             raise ConfigError(f"{KEY}.{key} does not exist{suggestion(str(key), KEYS)}")
-    model: Any = kept.get("model")
+    model: Any = fields.get("model")
     if not is_mapping(model):
         raise ConfigError(f"{KEY}: this workload has no model with experts")
     changed, experts = _placed(model.get("feed_forward"), _numbers(said))
     if not experts:
         raise ConfigError(f"{KEY}: {model.get('name', 'this model')} has no experts")
-    return {**resolved, "workload": {**kept, "model": {**model, "feed_forward": changed}}}
+    return {**resolved, "workload": {**fields, "model": {**model, "feed_forward": changed}}}
 
 
 def _numbers(said: Any) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def _placed(network: Any, load: dict[str, Any]) -> tuple[Any, int]:
         return network, 0
     if "experts" in network:
         experts = int(network["experts"])
-        own = {key: value for key, value in load.items() if key != "path"} | {"experts": experts}
+        load_fields = {key: value for key, value in load.items() if key != "path"} | {"experts": experts}
         if load["path"] is not None:
-            own["loads"] = _measured(load["path"], experts)
-        return {**network, "load": own}, experts
+            load_fields["loads"] = _measured(load["path"], experts)
+        return {**network, "load": load_fields}, experts
     kinds, most, said = dict[str, Any](), 0, network.get("kinds")
     for name, kind in said.items() if is_mapping(said) else ():
         kinds[name], experts = _placed(kind, load)
@@ -307,7 +307,7 @@ def format_lines(scenario: Scenario) -> list[str]:
 
 
 SCENARIO = ("cluster", "workload", "plan")
-MOST_KEPT = 8  # scenarios
+MAX_SCENARIOS = 8  # scenarios
 OVERRIDE = "override"  # the source of a number that was set by hand
 _scenarios: OrderedDict[Any, Scenario] = OrderedDict()
 
@@ -323,8 +323,8 @@ def complete(resolved: dict[str, Any]) -> dict[str, Any]:
     for name, variable in variables.items():
         if is_mapping(variable) and not variable.get("_target_"):
             if not {"path", "numerator"} & set(variable):
-                known = [one for one in variables if one != name]
-                hint = suggestion(str(name), known)
+                others = [one for one in variables if one != name]
+                hint = suggestion(str(name), others)
                 raise ConfigError(f"space.hardware.{name}: no such variable here{hint}; one of your own needs a path")
             variable["_target_"] = f"codesign.study.design_space.{'Ratio' if 'numerator' in variable else 'Continuous'}"
     return resolved
@@ -382,7 +382,7 @@ def problem_of(built: Built) -> Problem:
     scenario = _shared(scenario_of(built))
     space = built.objects["space"].settled(scenario)
     check_variables(space, scenario)
-    check_asked(built.objects["objective"], scenario)
+    check_objective(built.objects["objective"], scenario)
     return Problem(scenario, space, built.objects["objective"])
 
 
@@ -394,7 +394,7 @@ def _shared(scenario: Scenario) -> Scenario:
     key = (structure, numbers, tuple((type(leaf).__name__, getattr(leaf, "weak_type", None)) for leaf in leaves))
     result = _scenarios.setdefault(key, scenario)
     _scenarios.move_to_end(key)
-    if len(_scenarios) > MOST_KEPT:
+    if len(_scenarios) > MAX_SCENARIOS:
         _scenarios.popitem(last=False)
     return result
 

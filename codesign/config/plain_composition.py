@@ -27,7 +27,7 @@ from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from ..core.disk_cache import keeps, kept_text, key_of
+from ..core.disk_cache import cached_text, keeps, key_of
 from ..core.json_yaml import Loader, dumps, is_list, is_mapping
 
 PRIMARY = "config"
@@ -98,8 +98,8 @@ class _Files(ConfigRepository):
         source: Any = self._find_object_source(config_path, ObjectType.CONFIG)
         if source is None:
             return None
-        told = os.stat(f"{source.path}/{config_path}.yaml")
-        return _read(source.path, config_path, told.st_mtime_ns, told.st_size)
+        status = os.stat(f"{source.path}/{config_path}.yaml")
+        return _read(source.path, config_path, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -198,10 +198,10 @@ _LEAF: Any = AnyNode(None)
 
 def _like(node: Any, key: Any, parent: Any) -> Any:
     """A node as OmegaConf has just made this one, under another key and parent."""
-    told = node.__dict__[_METADATA]
-    result, own = _EMPTY(node.__class__), _EMPTY(told.__class__)
-    own.__dict__ = {**told.__dict__, "key": key, "flags": {}, "resolver_cache": defaultdict(dict)}
-    result.__dict__.update(node.__dict__ | {_METADATA: own, _PARENT: parent, "_flags_cache": None})
+    metadata = node.__dict__[_METADATA]
+    result, copied = _EMPTY(node.__class__), _EMPTY(metadata.__class__)
+    copied.__dict__ = {**metadata.__dict__, "key": key, "flags": {}, "resolver_cache": defaultdict(dict)}
+    result.__dict__.update(node.__dict__ | {_METADATA: copied, _PARENT: parent, "_flags_cache": None})
     return result
 
 
@@ -243,7 +243,7 @@ def _merge(base: dict[Any, Any], added: dict[Any, Any]) -> None:
 # Cache on disk of what Hydra composes, for the next process: JSON, under a hash of all files that may be read.
 
 
-def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Callable[[], Composition]) -> Composition:
+def cached(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Callable[[], Composition]) -> Composition:
     """Return what `make` gives for these overrides, read from disk where it was made of the same files before.
 
     Args:
@@ -263,12 +263,12 @@ def kept(overrides: Sequence[str], files: Sequence[tuple[str, int]], make: Calla
         result.append(make())
         return _text(result[-1])
 
-    def is_whole(text: str) -> bool:
-        composition = _read_kept(text)
+    def is_readable(text: str) -> bool:
+        composition = _stored_composition(text)
         result.extend([composition] if composition else [])
         return composition is not None
 
-    kept_text("composed", key, text, is_whole)
+    cached_text("composed", key, text, is_readable)
     return result[-1]
 
 
@@ -282,7 +282,7 @@ def _digest(files: tuple[tuple[str, int], ...]) -> str:
     return key_of(part for name, _ in files for part in (name, Path(name).read_bytes()))
 
 
-def _read_kept(text: str) -> Composition | None:
+def _stored_composition(text: str) -> Composition | None:
     """None where nothing of use is there."""
     try:
         plain = json.loads(text)

@@ -55,10 +55,10 @@ def unusual(
     usuals = {path: usual for path, usual, _ in leaves}
     result = [_judged(path, float(value), usual, path) for path, usual, value in leaves]
     result += [_judged(key, value, usual, key, leaf=False) for key, value, usual in _derived(scenario)]
-    told = {one.key for one in result if one}
+    warned = {one.key for one in result if one}
     for name, variable in space.hardware.items() if space else ():
-        if not told & {variable.path, getattr(variable, "denominator", ""), *variable.tied}:
-            result.append(_range(name, variable, scenario, usuals, told))
+        if not warned & {variable.path, getattr(variable, "denominator", ""), *variable.tied}:
+            result.append(_range(name, variable, scenario, usuals, warned))
     return tuple(one for one in result if one)
 
 
@@ -95,7 +95,7 @@ def _derived(scenario: Scenario) -> Iterator[tuple[str, float, Usual]]:
 
 
 def _range(
-    name: str, variable: Variable, scenario: Scenario, usuals: dict[str, Usual], told: set[str]
+    name: str, variable: Variable, scenario: Scenario, usuals: dict[str, Usual], warned: set[str]
 ) -> Unusual | None:
     """The first thing that an end of a variable's range makes unusual."""
     for end in ("low", "high"):
@@ -103,13 +103,13 @@ def _range(
         leaves = {path: float(value) for path, value in variable.leaves(scenario, bound).items()}
         for path, value in leaves.items():
             itself = isinstance(variable, Continuous) and path == variable.path
-            place = key if itself else f"{key} = {bound:g}: {path}"
-            result = _judged(place, value, usuals.get(path), path, leaf=itself)
+            where = key if itself else f"{key} = {bound:g}: {path}"
+            result = _judged(where, value, usuals.get(path), path, leaf=itself)
             if result:
                 return result
         for path, value, usual in _derived(replace(scenario, leaves)):
             result = _judged(f"{key} = {bound:g}: {path}", value, usual, path, leaf=False)
-            if result and path not in told:
+            if result and path not in warned:
                 return result
     return None
 

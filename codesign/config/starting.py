@@ -80,15 +80,15 @@ def published_formats(overrides: Iterable[str]) -> list[str]:
             chosen[key] = value
         elif key.startswith(("precision", "workload.precision")):
             return []
-    workloads = [_told("workload", name.strip()) for name in chosen["workload"].split(",")]
-    served = all(str(told.get("_target_", "")).rpartition(".")[2] in {*SERVING, STATIC} for told in workloads)
-    if not served or any(set(told.get("precision") or {}) > {"_target_"} for told in workloads):
+    workloads = [_option_config("workload", name.strip()) for name in chosen["workload"].split(",")]
+    served = all(str(config.get("_target_", "")).rpartition(".")[2] in {*SERVING, STATIC} for config in workloads)
+    if not served or any(set(config.get("precision") or {}) > {"_target_"} for config in workloads):
         return []
     models = [name.strip() for name in chosen["model"].split(",")]
     said = [_by_name(name) for name in models]
     if any(said):
         return said[0] if all(one == said[0] for one in said) else []
-    return [PUBLISHED] if any(_told("model", name).get("formats") for name in models) else []
+    return [PUBLISHED] if any(_option_config("model", name).get("formats") for name in models) else []
 
 
 def _by_name(name: str) -> list[str]:
@@ -99,36 +99,36 @@ def _by_name(name: str) -> list[str]:
         row = hub_name(name)
     except ConfigError:
         return []
-    model = _told("model", row.model)
+    model = _option_config("model", row.model)
     formats: dict[str, Any] = model.get("formats") or {}
-    own = str(formats.get("experts") or formats.get("dense") or "")
-    if own.startswith(row.format):
+    expert_format = str(formats.get("experts") or formats.get("dense") or "")
+    if expert_format.startswith(row.format):
         return [PUBLISHED]
     experts = "experts" in (model.get("feed_forward") or {})
     return overrides_of_format(row.format, experts=experts) if row.format in OPTIONS else []
 
 
 def _of(accelerator: str, workload: str) -> str:
-    kind = str(_told("workload", workload).get("_target_", "")).rpartition(".")[2]
+    kind = str(_option_config("workload", workload).get("_target_", "")).rpartition(".")[2]
     if kind == "Training":
-        return TRAINING.get(str(_told("accelerator", accelerator).get("generation", "")), TYPICAL)
+        return TRAINING.get(str(_option_config("accelerator", accelerator).get("generation", "")), TYPICAL)
     return SERVING.get(kind, NONE)
 
 
-def _told(group: str, option: str) -> dict[str, Any]:
+def _option_config(group: str, option: str) -> dict[str, Any]:
     """Read the file of an option, with those that it is made from."""
     paths: dict[str, Path] = {path.stem: path for path in files(group)}
     if option not in paths:
         named = (
             accelerator_option(option) if group == "accelerator" else model_option(option) if group == "model" else None
         )
-        return {} if named is None else _told(group, named)
+        return {} if named is None else _option_config(group, named)
     node: Any = read_yaml(paths[option])
     entries: Any = node.get("defaults") or []
     inherited = [str(entry) for entry in entries if isinstance(entry, str) and entry != "_self_"]
     result: dict[str, Any] = {}
     for name in inherited:
-        result |= _told(group, name) if name != option else {}
+        result |= _option_config(group, name) if name != option else {}
     for key in ("cluster", "accelerator") if group == "accelerator" else ():
         node = node.get(key, node) if is_mapping(node) else {}
     return result | (node if is_mapping(node) else {})
@@ -137,7 +137,7 @@ def _told(group: str, option: str) -> dict[str, Any]:
 DEFAULT = "train_gpt3_175b"
 NAMING = ("experiment", "model", "workload", "accelerator")
 """Groups of which any, named, says what the study is about."""
-ASKED = f"framework={AUTO}"
+AUTO_FRAMEWORK = f"framework={AUTO}"
 PUBLISHED = "precision=checkpoint"
 REQUESTS = ("workload.input_tokens", "workload.output_tokens")
 RATE = "workload.arrivals_per_s"
@@ -166,9 +166,9 @@ def started(overrides: list[str]) -> list[str]:
     overrides = _with_workload(overrides)
     if not names(overrides, *NAMING):
         return [f"experiment={DEFAULT}", *overrides]
-    if ASKED not in overrides and names(overrides, "experiment", "framework"):
+    if AUTO_FRAMEWORK not in overrides and names(overrides, "experiment", "framework"):
         return _as_published(list(overrides))
-    chosen = [text for text in overrides if text != ASKED]
+    chosen = [text for text in overrides if text != AUTO_FRAMEWORK]
     usual = usual_framework(chosen)
     return [*_as_published(chosen), *([] if usual == NONE else [f"framework={usual}"])]
 
@@ -178,10 +178,12 @@ def _as_published(overrides: list[str]) -> list[str]:
     return overrides if names(overrides, "experiment") else [*overrides, *published_formats(overrides)]
 
 
-def framework_told(overrides: list[str]) -> str:
+def framework_line(overrides: list[str]) -> str:
     """The line that says which frameworks are taken; empty where the study named one, or none was measured."""
     overrides = _with_workload(overrides)
-    if not names(overrides, *NAMING) or (ASKED not in overrides and names(overrides, "experiment", "framework")):
+    if not names(overrides, *NAMING) or (
+        AUTO_FRAMEWORK not in overrides and names(overrides, "experiment", "framework")
+    ):
         return ""
     usual = [name for name in usual_frameworks(overrides) if name != NONE]
     if not usual:
@@ -191,7 +193,7 @@ def framework_told(overrides: list[str]) -> str:
     return f"framework={' and '.join(usual)}, what usually runs this; framework=none prices kernels alone"
 
 
-def precision_told(overrides: list[str]) -> str:
+def precision_line(overrides: list[str]) -> str:
     """The line that says that the checkpoint's number formats are taken; empty where the study named one."""
     overrides = _with_workload(overrides)
     if not names(overrides, *NAMING) or names(overrides, "experiment") or not (said := published_formats(overrides)):
@@ -199,7 +201,7 @@ def precision_told(overrides: list[str]) -> str:
     return f"{said[0]}, the formats it was published in; precision=bf16 serves two bytes a weight"
 
 
-def told(overrides: list[str]) -> str:
+def defaults_line(overrides: list[str]) -> str:
     """The line that says which study is taken; empty where it was named."""
     meant = _with_workload(overrides)
     if len(meant) > len(overrides):

@@ -42,15 +42,15 @@ from ..search import (
 from ..search.results import Results, check_float64, collect
 from ..study.design_space import Continuous, DesignSpace
 from ..study.objective import Objective
-from .checks import check_asked, refuse_overruled, refuse_overruled_count
+from .checks import check_objective, refuse_overruled, refuse_overruled_count
 from .composition import chosen_options, compose
 from .construct import build
 from .device_counts import COUNT, counts_of_job, left_open
 from .groups import edition
-from .own import HEADER, as_folders, entries_of, groups_of_ours, own_files, own_folders, read, shown
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
 from .plausibility import Unusual, unusual
 from .starting import names, started
+from .user_files import HEADER, as_folders, entries_of, groups_of_ours, own_files, read, shown, user_folders
 
 __all__ = [
     "Study", "documented_scenario", "hardware_numbers", "scenario_from_config", "study_from_config",
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
     """A value that an own file sets: which file, the value, and whether the file says where it comes from."""
 
     file: str  # from here
-    place: str  # below its folder, wherever that lies: runs keep copies
+    relative_path: str  # below its folder, wherever that lies: runs keep copies
     value: Any
     documented: bool
 
@@ -81,7 +81,11 @@ class Setting(NamedTuple):
 def origins(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     """An origin for every number that an own file sets without one, so that what it inherits from is not credited."""
     return {
-        key: {"source": one.place, "kind": "assumed", "note": "own file that does not say where the number comes from"}
+        key: {
+            "source": one.relative_path,
+            "kind": "assumed",
+            "note": "own file that does not say where the number comes from",
+        }
         for key, one in _chosen(overrides).items()
         if one.is_number and not one.documented and key.startswith(IN_SCENARIO)
     }
@@ -102,7 +106,7 @@ def naming_files(overrides: Sequence[str]) -> Generator[None, None, None]:
 
 def _chosen(overrides: Sequence[str]) -> dict[str, Setting]:
     """Settings of the own files among the options that these overrides choose."""
-    if not own_folders():
+    if not user_folders():
         return {}
     try:
         return settings(chosen_options(list(overrides)))
@@ -121,11 +125,11 @@ def settings(options: Mapping[str, str]) -> dict[str, Setting]:
         for path in _inherited(group, option):
             text, node = read(path)
             header = HEADER.match(text)
-            place = (header[1] if header else group).replace("_global_", "")
-            told, values = set[str](), dict[str, Any]()
-            _flatten({key: value for key, value in node.items() if key != "defaults"}, place, values, told)
+            prefix = (header[1] if header else group).replace("_global_", "")
+            documented_keys, values = set[str](), dict[str, Any]()
+            _flatten({key: value for key, value in node.items() if key != "defaults"}, prefix, values, documented_keys)
             for key, value in values.items():
-                documented = any(key == one or key.startswith(f"{one}.") for one in told)
+                documented = any(key == one or key.startswith(f"{one}.") for one in documented_keys)
                 result[key] = Setting(shown(path), f"{group}/{path.name}", value, documented)
     return result
 
@@ -146,18 +150,18 @@ def refuse_overruled_options(overrides: Sequence[str]) -> None:
         return
     theirs = _values("experiment", experiment, [conf_dir()])
     for group, option in named.items():
-        own = bool(_inherited(group, option))
-        values = _values(group, option, own_folders() if own else [conf_dir()])
+        from_user = bool(_inherited(group, option))
+        values = _values(group, option, user_folders() if from_user else [conf_dir()])
         lost = [key for key, value in values.items() if key in theirs.keys() - typed.keys() and theirs[key] != value]
-        if lost and own:
+        if lost and from_user:
             key = lost[0]
             raise ConfigError(
                 f"{key}: experiment={experiment} sets {theirs[key]} over the {values[key]} of {group}={option}: type "
                 f"{key}={values[key]} or {key}={theirs[key]}"
             )
         if lost:
-            kept = ", ".join(f"{key}={theirs[key]}" for key in lost)
-            print(f"codesign: experiment={experiment} sets {kept} over {group}={option}", file=sys.stderr)
+            overruled = ", ".join(f"{key}={theirs[key]}" for key in lost)
+            print(f"codesign: experiment={experiment} sets {overruled} over {group}={option}", file=sys.stderr)
 
 
 def _values(group: str, option: str, folders: Sequence[Path]) -> dict[str, Any]:
@@ -166,8 +170,8 @@ def _values(group: str, option: str, folders: Sequence[Path]) -> dict[str, Any]:
     for path in _inherited(group, option, folders):
         text, node = read(path)
         header = HEADER.match(text)
-        place = (header[1] if header else group).replace("_global_", "")
-        _flatten({key: value for key, value in node.items() if key != "defaults"}, place, result, set())
+        prefix = (header[1] if header else group).replace("_global_", "")
+        _flatten({key: value for key, value in node.items() if key != "defaults"}, prefix, result, set())
     return result
 
 
@@ -176,7 +180,7 @@ def _inherited(group: str, option: str, folders: Sequence[Path] | None = None) -
     paths, wanted = list[Path](), [option]
     while wanted:
         name = wanted.pop().removesuffix(".yaml")
-        for folder in own_folders() if folders is None else folders:
+        for folder in user_folders() if folders is None else folders:
             path = folder / group / f"{name}.yaml"
             if path.is_file() and path not in paths:
                 paths.append(path)
@@ -184,17 +188,17 @@ def _inherited(group: str, option: str, folders: Sequence[Path] | None = None) -
     return paths[::-1]
 
 
-def _flatten(node: Any, place: str, values: dict[str, Any], told: set[str]) -> None:
+def _flatten(node: Any, prefix: str, values: dict[str, Any], documented_keys: set[str]) -> None:
     """Values by dotted path, and the paths of which a block of provenance tells."""
     if not is_mapping(node):
-        values[place] = node
+        values[prefix] = node
         return
     for key, value in node.items():
-        path = f"{place}.{key}" if place else str(key)
+        path = f"{prefix}.{key}" if prefix else str(key)
         if key != "provenance":
-            _flatten(value, path, values, told)
+            _flatten(value, path, values, documented_keys)
         elif is_mapping(value):
-            told |= {f"{place}.{name}" for name in value}
+            documented_keys |= {f"{prefix}.{name}" for name in value}
 
 
 # Catalogue values of a study's hardware: the same choices of groups with no number overridden.
@@ -291,14 +295,16 @@ class Study:
 
     def __repr__(self) -> str:
         """Return goal, limits, design space and search, a line each."""
-        return lines_text(f"Study({self.name!r})", [(name, ", ".join(texts)) for name, texts in self._told().items()])
+        return lines_text(
+            f"Study({self.name!r})", [(name, ", ".join(texts)) for name, texts in self._summary().items()]
+        )
 
     def _repr_html_(self) -> str:
         """Return the display as an HTML table."""
-        rows = [(name, ", ".join(texts)) for name, texts in self._told().items()]
+        rows = [(name, ", ".join(texts)) for name, texts in self._summary().items()]
         return html_table(f"Study {self.name!r}", rows, note="its parts: scenario, space, objective, search")
 
-    def _told(self) -> dict[str, list[str]]:
+    def _summary(self) -> dict[str, list[str]]:
         """Goal, limits, what varies in which range, and the search: of each the texts that say it."""
         goal, space = self.objective, self.space
         bounds = ((goal.limits, "at most"), (goal.floors, "at least"))
@@ -327,18 +333,18 @@ class Study:
         Raises:
             ConfigError: no such argument, no such metric, or a value that the argument cannot have.
         """
-        known = [field.name for field in fields(Objective)]
+        names = [field.name for field in fields(Objective)]
         for key, value in changes.items():
-            if key not in known:
+            if key not in names:
                 raise ConfigError(
-                    f"asking: {key} = {value!r}: an objective has no such argument{suggestion(key, known)}"
+                    f"asking: {key} = {value!r}: an objective has no such argument{suggestion(key, names)}"
                 )
             wanted = str if key in ("minimise", "maximise") else dict
             if not isinstance(value, wanted):
                 kind = "the name of a metric" if wanted is str else "a mapping of names"
                 raise ConfigError(f"asking: {key} = {value!r} must be {kind}, not {type(value).__name__}")
         objective = replace(self.objective, **changes)
-        check_asked(objective, self.scenario)
+        check_objective(objective, self.scenario)
 
         def check(scenario: Scenario) -> None:
             objective.check(evaluate(scenario))
@@ -514,8 +520,8 @@ def _refuse_absent(resolved: dict[str, Any], keys: Iterable[str]) -> None:
 
 def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> Study:
     _refuse_unread(resolved)
-    asked = [key for key in (*SCENARIO, *KINDS) if key not in OPTIONAL_KINDS or resolved.get(key) is not None]
-    _refuse_absent(resolved, asked)
+    sections = [key for key in (*SCENARIO, *KINDS) if key not in OPTIONAL_KINDS or resolved.get(key) is not None]
+    _refuse_absent(resolved, sections)
     if "seed" not in resolved:
         raise ConfigError("seed is missing: a study needs it; the usual one is seed=0")
     _check_settings(resolved)
@@ -523,9 +529,9 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         resolved["objective"]["minimise"] = resolved["objective"].pop("goal")
     _settle_goal(resolved["objective"], overrides)
     resolved = _counted(resolved, overrides)
-    built = build({key: complete(resolved)[key] for key in asked})
+    built = build({key: complete(resolved)[key] for key in sections})
     for key, kind in KINDS.items():
-        if key in asked and not isinstance(built.objects[key], kind):
+        if key in sections and not isinstance(built.objects[key], kind):
             raise ConfigError(f"{key} must be a {kind.__name__}, not {type(built.objects[key]).__name__}{choice(key)}")
     problem, search = problem_of(built), built.objects["search"]
     if isinstance(search, Mix):
@@ -533,7 +539,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         problem = next(iter(search.problems.values()))
     elif not problem.space.plan and not problem.space.hardware and isinstance(search, FOR_THE_BEST):
         search = Single()
-    if "runner" in asked:
+    if "runner" in sections:
         search = search.over(built.objects["runner"])
     if problem.space.words:  # a run folder says what was searched, whatever the rules of axes are by then
         resolved["space"] |= {
@@ -549,7 +555,7 @@ def _study(resolved: dict[str, Any], overrides: tuple[str, ...] | list[str]) -> 
         provenance,
         resolved,
         tuple(overrides),
-        own_folders(),
+        user_folders(),
     )
 
 

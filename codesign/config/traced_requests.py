@@ -77,9 +77,9 @@ def _described(entries: dict[str, Any]) -> dict[str, Any]:
     if router is not None and (trace is None or router not in ROUTED):
         hint = f": {KEY}.affinity=1 sends prompts with one prefix to one cache" if trace is None else ""
         raise ConfigError(f"{KEY}.router = {router!r} is none of a trace's{hint or suggestion(str(router), ROUTED)}")
-    known: dict[str, Any] = {"_target_": f"{MODULE}.PrefixCaching"} | entries
+    described: dict[str, Any] = {"_target_": f"{MODULE}.PrefixCaching"} | entries
     if trace is None:
-        return known | {"reuse": {"_target_": f"{MODULE}.PopularPrefixes"} | popular}
+        return described | {"reuse": {"_target_": f"{MODULE}.PopularPrefixes"} | popular}
     if not isinstance(trace, str):
         raise ConfigError(f"{KEY} = {trace!r} is no path of a trace")
     from ..simulation.serving import read_trace  # with the first trace that is read
@@ -97,7 +97,7 @@ def _described(entries: dict[str, Any]) -> dict[str, Any]:
         "_target_": f"{MODULE}.TracedPrefixes", "curves": curves_of(stream, router or ROUTED[0]),
         "provenance": {"curves": origin},
     }  # fmt: skip
-    return known | {"reuse": reuse}
+    return described | {"reuse": reuse}
 
 
 def curves_of(requests: "Requests", router: str) -> list[list[Any]]:
@@ -108,12 +108,12 @@ def curves_of(requests: "Requests", router: str) -> list[list[Any]]:
     """
     result: list[list[Any]] = []
     together = router == "prefix_aware" and not len(requests.sessions)
-    whole = _rows(requests, [np.arange(len(requests))]) if together else []
+    all_requests = _rows(requests, [np.arange(len(requests))]) if together else []
     for count in CACHES:
         if len(requests) // count < FEWEST and count > 1:
             break
         if together:
-            result.append([float(count), [[row[0] / count, *row[1:]] for row in whole]])
+            result.append([float(count), [[row[0] / count, *row[1:]] for row in all_requests]])
             continue
         turns = requests.sessions % count if router in STICKY else np.arange(len(requests)) % count
         parts = [np.flatnonzero(turns == one) for one in range(min(count, SAMPLED))]
@@ -130,9 +130,9 @@ def _rows(requests: "Requests", parts: list[np.ndarray]) -> list[list[float]]:
     caches: list[tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = []
     most = 2.0
     for part in parts:
-        reuse, own = reuse_of(requests.chosen(part)), requests.prompts[part] * 1.0
+        reuse, prompts = reuse_of(requests.chosen(part)), requests.prompts[part] * 1.0
         sizes = np.diff(requests.hash_starts)[part]
-        caches.append((curve_of_reuse(reuse), reuse.ages, sizes, own))
+        caches.append((curve_of_reuse(reuse), reuse.ages, sizes, prompts))
         most = max(most, float(reuse.blocks))
     rooms = np.unique(np.concatenate([[0], np.rint(np.geomspace(1, most, KNOTS))]))
     rows: list[list[float]] = []
@@ -222,18 +222,18 @@ def with_trace(resolved: dict[str, Any], overrides: Sequence[str] = ()) -> dict[
     work: Any = resolved.get("workload")
     if not is_mapping(work) or "trace" not in work:
         return resolved
-    kept = {key: value for key, value in work.items() if key != "trace"}
+    fields = {key: value for key, value in work.items() if key != "trace"}
     path = work["trace"]
     if path is not None:
-        said, doubt = _said(path, kept)
+        said, doubt = _said(path, fields)
         _refuse_twice(path, said, overrides)
         origin = {"source": f"trace {path}", "kind": "derived", "note": "moment of its requests"}
-        before: dict[str, Any] = kept.get("provenance") or {}
+        before: dict[str, Any] = fields.get("provenance") or {}
         origins: dict[str, Any] = before | dict.fromkeys(said, origin)
         if doubt and "arrival_cv" in said:
             origins["arrival_cv"] = origin | {"note": doubt}
-        kept |= said | {"provenance": origins}
-    return {**resolved, "workload": kept}
+        fields |= said | {"provenance": origins}
+    return {**resolved, "workload": fields}
 
 
 def doubts(requests: "Requests", path: str) -> str:
@@ -264,8 +264,8 @@ def _said(path: Any, work: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if not isinstance(path, str):
         raise ConfigError(f"{TRACE_KEY} = {path!r} is no path of a CSV file")
     target = resolve(work.get("_target_"), "workload._target_")
-    known = parameters(target)
-    if not all(name in known for name in NEEDED):
+    names = parameters(target)
+    if not all(name in names for name in NEEDED):
         raise ConfigError(
             f"{TRACE_KEY} = {path!r}: requests of {target.__name__} are all alike: choose a workload that batches"
             " continuously, such as workload=continuous, at_rate or goodput"
@@ -273,7 +273,7 @@ def _said(path: Any, work: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     from ..simulation.serving import read_trace  # with the first trace that is read
 
     stream = read_trace(path, timed=False)
-    said = {name: value for name, value in (moments(stream) | kinds(stream)).items() if name in known}
+    said = {name: value for name, value in (moments(stream) | kinds(stream)).items() if name in names}
     if work.get("prefix_cache") is not None:
         said.pop("cached_ratio", None)  # follows from room
     return said, doubts(stream, path)

@@ -118,18 +118,18 @@ def _factor(word: str) -> Meant | None:
     """Value in SI units of one unit with its prefix."""
     for symbol in (word, word.removesuffix("s")):
         if symbol.endswith("token") and symbol[:-5] in AMOUNTS:  # 2B tokens/day
-            return _known(AMOUNTS[symbol[:-5]], "token")
+            return _with_prefix(AMOUNTS[symbol[:-5]], "token")
         if symbol in SYMBOLS:
-            return _known(1.0, symbol)
+            return _with_prefix(1.0, symbol)
         first, rest = symbol[:1], symbol[1:]
         if rest[:1] == "i" and rest[1:] in SYMBOLS and first in "kKMGTPE":
-            return _known(KIB ** ("KMGTPE".index(first.upper()) + 1), rest[1:])
+            return _with_prefix(KIB ** ("KMGTPE".index(first.upper()) + 1), rest[1:])
         if first in PREFIXES and rest in SYMBOLS:
-            return _known(PREFIXES[first] ** (2 if rest in ("m²", "m2") else 1), rest)
+            return _with_prefix(PREFIXES[first] ** (2 if rest in ("m²", "m2") else 1), rest)
     return None
 
 
-def _known(prefix: float, symbol: str) -> Meant:
+def _with_prefix(prefix: float, symbol: str) -> Meant:
     factor, letters = SYMBOLS[symbol]
     above, _, below = letters.partition("/")
     kind = Counter(above)

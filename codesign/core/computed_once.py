@@ -21,24 +21,24 @@ from jaxtyping import Array
 from .smooth import reads_hard
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Kept = dict[tuple[Any, ...], list[tuple[Any, tuple[Any, ...], Any]]]
+ResultCache = dict[tuple[Any, ...], list[tuple[Any, tuple[Any, ...], Any]]]
 """(function, arguments by identity) -> (trace, the arguments, which thus stay alive, result)."""
 PLAIN = (int, str, float, bool, type(None))
 
-_kept: ContextVar[Kept | None] = ContextVar("kept", default=None)
+_results: ContextVar[ResultCache | None] = ContextVar("kept", default=None)
 
 
 @contextlib.contextmanager
 def computing_once() -> Iterator[None]:
     """Keep results of `computed_once` until the end of the block; one inside another keeps what the outer one has."""
-    if _kept.get() is not None:
+    if _results.get() is not None:
         yield
         return
-    token = _kept.set({})
+    token = _results.set({})
     try:
         yield
     finally:
-        _kept.reset(token)
+        _results.reset(token)
 
 
 def computed_once(function: Function) -> Function:
@@ -48,12 +48,12 @@ def computed_once(function: Function) -> Function:
     """
 
     @functools.wraps(function)
-    def asked(*arguments: Any) -> Any:
-        kept = _kept.get()
-        if kept is None:
+    def cached_function(*arguments: Any) -> Any:
+        results = _results.get()
+        if results is None:
             return function(*arguments)
         key = (function, reads_hard(), *(each if isinstance(each, PLAIN) else id(each) for each in arguments))
-        trace, before = get_opaque_trace_state(), kept.setdefault(key, [])
+        trace, before = get_opaque_trace_state(), results.setdefault(key, [])
         for at, _, result in before:
             if at == trace:
                 return result
@@ -61,7 +61,7 @@ def computed_once(function: Function) -> Function:
         before.append((trace, arguments, result))
         return result
 
-    return cast(Function, asked)
+    return cast(Function, cached_function)
 
 
 def one_call(*static: str) -> Callable[[Function], Function]:
@@ -94,10 +94,10 @@ def _apart(array: Array) -> tuple[Array, ...]:
 
 def pieces_of(array: Array) -> tuple[Array, ...]:
     """Entries of an array along its first axis, of which `stacked` knows where they are from."""
-    pieces, kept = _apart(array), _kept.get()
-    if kept is not None:
+    pieces, results = _apart(array), _results.get()
+    if results is not None:
         for index, piece in enumerate(pieces):
-            kept[pieces_of, id(piece)] = [(get_opaque_trace_state(), (piece,), (array, index))]
+            results[pieces_of, id(piece)] = [(get_opaque_trace_state(), (piece,), (array, index))]
     return pieces
 
 
@@ -106,10 +106,10 @@ def stacked(*pieces: Array) -> Array:
 
     An entry each, and a stack of them, is what a compiler would else read, and in reverse write, one by one.
     """
-    kept = _kept.get() or {}
-    known = [kept[pieces_of, id(piece)][0][2] for piece in pieces if (pieces_of, id(piece)) in kept]
-    places = [place for _, place in known]
+    results = _results.get() or {}
+    origins = [results[pieces_of, id(piece)][0][2] for piece in pieces if (pieces_of, id(piece)) in results]
+    places = [index for _, index in origins]
     steps = {after - before for before, after in itertools.pairwise(places)}
-    if len(known) == len(pieces) and len({id(array) for array, _ in known}) == 1 == len(steps) and min(steps) > 0:
-        return jax.lax.slice_in_dim(known[0][0], places[0], places[-1] + 1, *steps)
+    if len(origins) == len(pieces) and len({id(array) for array, _ in origins}) == 1 == len(steps) and min(steps) > 0:
+        return jax.lax.slice_in_dim(origins[0][0], places[0], places[-1] + 1, *steps)
     return jnp.stack(pieces)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from .atomic_files import make_folder, write_text
 
-MOST_KEPT = 1000  # texts of a kind, unless another number is said; a composition has 45 KB, others less
-_place: list[Path] = []
+MAX_TEXTS = 1000  # texts of a kind, unless another number is said; a composition has 45 KB, others less
+_folder: list[Path] = []
 
 
 def keep_in(folder: Path | None) -> None:
     """From now on keep texts below this folder; nowhere for None."""
-    _place[:] = [folder] if folder is not None else []
+    _folder[:] = [folder] if folder is not None else []
 
 
 def key_of(parts: Iterable[str | bytes]) -> str:
@@ -31,11 +31,11 @@ def key_of(parts: Iterable[str | bytes]) -> str:
 
 def keeps() -> bool:
     """True if a command has set the folder of the cache."""
-    return bool(_place)
+    return bool(_folder)
 
 
-def kept_text(
-    kind: str, key: str, make: Callable[[], str], is_whole: Callable[[str], bool] = bool, most: int | None = None
+def cached_text(
+    kind: str, key: str, make: Callable[[], str], is_valid: Callable[[str], bool] = bool, most: int | None = None
 ) -> str:
     """The text of a kind under a key, made where it is not there.
 
@@ -43,20 +43,20 @@ def kept_text(
         kind: folder.
         key: as `key_of` has it.
         make: the text; an empty one is not kept.
-        is_whole: whether what was read is a text that `make` could have made; asked of undamaged ones alone.
+        is_valid: whether what was read is a text that `make` could have made; asked of undamaged ones alone.
         most: texts of this kind; none: `MOST_KEPT`.
     """
-    if not _place:
+    if not _folder:
         return make()
-    path = _place[0] / kind / f"{key}.json"
+    path = _folder[0] / kind / f"{key}.json"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         noted, _, result = path.read_bytes().decode().partition("\n")
-        if noted == _checksum(result) and is_whole(result):
+        if noted == _checksum(result) and is_valid(result):
             return result
     made = make()
     if made:
         with contextlib.suppress(OSError):
-            _write(path, made, most or MOST_KEPT)
+            _write(path, made, most or MAX_TEXTS)
     return made
 
 

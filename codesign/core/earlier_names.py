@@ -207,7 +207,7 @@ def current_key(key: str, target: object, path: str, *, warn: bool = True) -> st
 
 def current_metrics(text: str, *, warn: bool = True) -> str:
     """A metric, or an expression over metrics, by the names of this release."""
-    new = _METRIC.sub(lambda found: METRICS[found[1]], text)
+    new = _METRIC.sub(lambda match: METRICS[match[1]], text)
     if warn and new != text:
         say_once(f"metric {text}", new)
     return new
@@ -249,7 +249,7 @@ def current_text(text: str) -> str:
         group, option = current_group(match[2], match[4])
         return f"{match[1]}{group}{match[3]}{option}"
 
-    header = _HEADER.sub(lambda found: found[1] + GROUPS[found[2]], text)
+    header = _HEADER.sub(lambda header_match: header_match[1] + GROUPS[header_match[2]], text)
     return _IN_DEFAULTS.sub(replaced, header)
 
 

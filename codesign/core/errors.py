@@ -69,13 +69,13 @@ def either(words: list[str]) -> str:
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, names: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for a misspelt word, or the list of what is known when nothing is close.
 
     What begins with the word goes before what is spelt like it: `h100` is rather `h100_sxm` than `h800`. Then the same
     letters in another order go first: `modle` is rather `model` than `mode`.
     """
-    options = sorted((str(k) for k in known), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
+    options = sorted((str(k) for k in names), key=lambda k: ("." in k, k))  # of metrics, the parts of others last
     begun = [option for option in options if len(word) > 1 and option.lower().startswith(word.lower())]
     if 0 < len(begun) <= MOST_BEGUN:
         return f" (did you mean {either(begun)}?)"

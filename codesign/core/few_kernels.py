@@ -40,7 +40,7 @@ CALLS = {
 }  # fmt: skip
 """Primitive that runs a program -> the parameter that holds it."""
 BODIES = {"while": "body_jaxpr", "scan": "jaxpr"}
-KNOWN = frozenset({
+SUPPORTED = frozenset({
     "abs", "add", "add_any", "and", "argmax", "argmin", "broadcast_in_dim", "ceil", "clamp", "concatenate",
     "convert_element_type", "copy", "cos", "cumsum", "div", "dynamic_slice", "dynamic_update_slice", "eq", "erf", "exp",
     "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "log", "log1p", "logistic", "lt",
@@ -125,29 +125,32 @@ mlir.register_lowering(_kernel, _lowered_kernel, platform="cpu")
 
 
 class _Piece(NamedTuple):
-    """Equations that follow each other; whole: they become one kernel."""
+    """Equations that follow each other; fused: they become one kernel."""
 
     equations: list[Any]
-    whole: bool
+    fused: bool
 
 
 def _cut(flat: Any) -> Any:
     """A program without calls, with its parts in kernels."""
     jaxpr, constants = flat.jaxpr, dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
     parts, equations = list(_pieces(jaxpr.eqns)), list[Any]()
-    last = {v: place for place, part in enumerate(parts) for e in part.equations for v in _variables(e.invars)}
+    last = {v: index for index, part in enumerate(parts) for e in part.equations for v in _variables(e.invars)}
     last |= dict.fromkeys(_variables(jaxpr.outvars), len(parts))
-    for place, part in enumerate(parts):
-        if not part.whole:
+    for index, part in enumerate(parts):
+        if not part.fused:
             equations += part.equations
             continue
         made = {v for e in part.equations for v in e.outvars}
         read = dict.fromkeys(v for e in part.equations for v in _variables(e.invars))
-        known, given = [v for v in read if v in constants], [v for v in read if v not in made and v not in constants]
-        wanted = [v for e in part.equations for v in e.outvars if last.get(v, -1) > place]
+        read_constants, given = (
+            [v for v in read if v in constants],
+            [v for v in read if v not in made and v not in constants],
+        )
+        wanted = [v for e in part.equations for v in e.outvars if last.get(v, -1) > index]
         if wanted:
-            inner = Jaxpr(known, given, wanted, part.equations, debug_info=NAMELESS)
-            closed = ClosedJaxpr(inner, [constants[v] for v in known])
+            inner = Jaxpr(read_constants, given, wanted, part.equations, debug_info=NAMELESS)
+            closed = ClosedJaxpr(inner, [constants[v] for v in read_constants])
             equations.append(new_jaxpr_eqn(given, wanted, _kernel, {"jaxpr": closed}, frozenset()))
     return ClosedJaxpr(jaxpr.replace(eqns=equations), flat.consts)
 
@@ -170,7 +173,7 @@ def _fits(equation: Any) -> bool:
     """True if a kernel may have an equation: known operations on small arrays, loops that are not long."""
     arrays = [v.aval for v in (*equation.invars, *equation.outvars)]
     return (
-        equation.primitive.name in KNOWN
+        equation.primitive.name in SUPPORTED
         and all(array.size <= MOST_NUMBERS for array in arrays)
         and (equation.primitive.name not in BODIES or _size(equation) <= MOST_EQUATIONS)
         and all(_fits(inner) for body in _bodies(equation) for inner in body.eqns)
@@ -199,7 +202,7 @@ def _bodies(equation: Any) -> Iterator[Any]:
 def _written_out(closed: Any) -> Any:
     """The program without calls, its products of arrays as sums, the bodies of its long loops cut."""
 
-    def whole(equation: Any, values: list[Any]) -> list[Any]:
+    def evaluate_call(equation: Any, values: list[Any]) -> list[Any]:
         name = equation.primitive.name
         if name == "dot_general" and _products(equation) <= MOST_NUMBERS:
             return [_product(*values, **equation.params)]
@@ -217,7 +220,7 @@ def _written_out(closed: Any) -> Any:
         for equation in jaxpr.eqns:
             read = [_read(v, slots) for v in equation.invars]
             name = equation.primitive.name
-            made = through(equation.params[CALLS[name]], *read) if name in CALLS else whole(equation, read)
+            made = through(equation.params[CALLS[name]], *read) if name in CALLS else evaluate_call(equation, read)
             slots |= dict(zip(equation.outvars, made, strict=True))
         return [_read(v, slots) for v in jaxpr.outvars]
 
@@ -247,12 +250,12 @@ def _products(equation: Any) -> int:
 def _product(a: Any, b: Any, *, dimension_numbers: Any, **_: Any) -> Any:
     """`dot_general` as a sum of products: a product of matrices may become a call of a library."""
     (summed_a, summed_b), (alike_a, alike_b) = dimension_numbers
-    own_a = [axis for axis in range(a.ndim) if axis not in (*summed_a, *alike_a)]
-    own_b = [axis for axis in range(b.ndim) if axis not in (*summed_b, *alike_b)]
-    first = jnp.transpose(a, (*alike_a, *own_a, *summed_a))
-    second = jnp.transpose(b, (*alike_b, *own_b, *summed_b))
-    head, ends = len(alike_a), len(alike_a) + len(own_a)
-    first = jnp.expand_dims(first, tuple(range(ends, ends + len(own_b))))
+    free_a = [axis for axis in range(a.ndim) if axis not in (*summed_a, *alike_a)]
+    free_b = [axis for axis in range(b.ndim) if axis not in (*summed_b, *alike_b)]
+    first = jnp.transpose(a, (*alike_a, *free_a, *summed_a))
+    second = jnp.transpose(b, (*alike_b, *free_b, *summed_b))
+    head, ends = len(alike_a), len(alike_a) + len(free_a)
+    first = jnp.expand_dims(first, tuple(range(ends, ends + len(free_b))))
     second = jnp.expand_dims(second, tuple(range(head, ends)))
     result = first * second
-    return result.sum(tuple(range(ends + len(own_b), result.ndim)))
+    return result.sum(tuple(range(ends + len(free_b), result.ndim)))

@@ -221,16 +221,16 @@ def _child(node: Any, key: str, path: str) -> Any:
     if is_mapping(node):
         if key in node:
             return node[key]
-        known = list(node)
+        names = list(node)
     elif is_list(node):
         if key.isdigit() and int(key) < len(node):
             return node[int(key)]
-        known = [str(index) for index in range(len(node))]
+        names = [str(index) for index in range(len(node))]
     else:
-        known = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
-        if key in known:
+        names = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
+        if key in names:
             return getattr(node, key)
-    raise ConfigError(f"{path}: no {key!r} there{suggestion(key, known)}")
+    raise ConfigError(f"{path}: no {key!r} there{suggestion(key, names)}")
 
 
 def flattened(tree: Any) -> tuple[list[Any], Any]:
@@ -302,8 +302,8 @@ def replace(tree: Any, values: dict[str, Any], slack: float = 0.0) -> Any:
         return tree
     leaves = tuple(as_leaf(values[path]) for path in paths)
 
-    def chosen(whole: Any) -> tuple[Any, ...]:
-        return tuple(get_path(whole, path) for path in paths)
+    def chosen(tree: Any) -> tuple[Any, ...]:
+        return tuple(get_path(tree, path) for path in paths)
 
     def absent(leaf: Any) -> bool:
         return leaf is None

@@ -85,8 +85,8 @@ def early_text(numbers: Mapping[str, Any]) -> str:
     Args:
         numbers: of the design, with the lower end `ttft_s_low` where it is known.
     """
-    told, low = (numbers.get(name) for name in ("ttft_s", "ttft_s_low"))
-    if not isinstance(told, int | float) or not isinstance(low, int | float) or not low > told:
+    ttft, low = (numbers.get(name) for name in ("ttft_s", "ttft_s_low"))
+    if not isinstance(ttft, int | float) or not isinstance(low, int | float) or not low > ttft:
         return ""
     return (
         "First tokens that were measured came later than this figure: the interval says by how much. What is known of"

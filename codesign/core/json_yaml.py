@@ -43,8 +43,8 @@ def _once(self: Any, node: Any, deep: bool = False) -> Any:
 Loader: Any = type("Loader", (_Safe,), {"construct_mapping": _once})
 Loader.yaml_implicit_resolvers = {
     first: [
-        (tag, re.compile(rf"(?!{NOT_DECIMAL.pattern}$)(?:{found.pattern})", re.X) if tag in _NUMBERS else found)
-        for tag, found in resolvers
+        (tag, re.compile(rf"(?!{NOT_DECIMAL.pattern}$)(?:{pattern.pattern})", re.X) if tag in _NUMBERS else pattern)
+        for tag, pattern in resolvers
     ]
     for first, resolvers in _Safe.yaml_implicit_resolvers.items()
 }

@@ -32,15 +32,15 @@ class Moving:
         self._leaves, self._tree = jax.tree.flatten(tree)
         ways = jax.tree.leaves(along, is_leaf=lambda each: isinstance(each, SymbolicZero))
         self._places = [index for index, way in enumerate(ways) if not isinstance(way, SymbolicZero)]
-        self.at, self._apart = ravel_pytree([self._leaves[place] for place in self._places])
-        self.way: Array = ravel_pytree([ways[place] for place in self._places])[0]
+        self.at, self._apart = ravel_pytree([self._leaves[number] for number in self._places])
+        self.way: Array = ravel_pytree([ways[number] for number in self._places])[0]
 
     def tree(self, at: Array) -> Any:
         """The tree with other numbers where it moves."""
-        whole = list(self._leaves)
-        for place, leaf in zip(self._places, self._apart(at), strict=True):
-            whole[place] = leaf
-        return jax.tree.unflatten(self._tree, whole)
+        leaves = list(self._leaves)
+        for index, leaf in zip(self._places, self._apart(at), strict=True):
+            leaves[index] = leaf
+        return jax.tree.unflatten(self._tree, leaves)
 
 
 def matrix(function: Callable[[Array], Any], at: Array) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ def by_matrix(function: Function, made: Callable[[Any], Any] | None = None) -> F
         function: the function.
         made: marks it, and each function of slopes, for whoever compiles it (`in_few_kernels`).
     """
-    own: Any = jax.custom_jvp(made(function) if made else function)
+    wrapped: Any = jax.custom_jvp(made(function) if made else function)
 
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
         moving = Moving(primals, tangents)
@@ -95,5 +95,5 @@ def by_matrix(function: Function, made: Callable[[Any], Any] | None = None) -> F
         result, slopes = by_matrix(slopes_at, made)(moving.at) if made else slopes_at(moving.at)
         return result, jax.tree.map(lambda each: each @ moving.way, slopes)
 
-    own.defjvp(rule, symbolic_zeros=True)
-    return cast(Function, functools.wraps(function)(own))
+    wrapped.defjvp(rule, symbolic_zeros=True)
+    return cast(Function, functools.wraps(function)(wrapped))

@@ -14,13 +14,13 @@ def non_dominated_rows(values: Float[np.ndarray, "points goals"]) -> Int[np.ndar
     if values.shape[1] == 2:  # what comes before is no worse in the first column: the second alone decides
         best = np.minimum.accumulate(values[order, 1])
         return order[np.append(np.ones(len(order[:1]), dtype=bool), values[order[1:], 1] < best[:-1])]
-    kept: list[int] = []
+    selected: list[int] = []
     front = np.zeros((0, values.shape[1]))
     for i in order.tolist():  # whatever dominates a row comes before it
         if not (front <= values[i]).all(axis=1).any():
-            kept.append(i)
+            selected.append(i)
             front = np.concatenate([front, values[i][None]])
-    return np.array(kept, dtype=int)
+    return np.array(selected, dtype=int)
 
 
 def hypervolume(values: Float[np.ndarray, "points goals"], reference: Float[np.ndarray, " goals"]) -> float:

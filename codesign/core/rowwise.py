@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from .jax_typed import jvp, make_jaxpr
 
-OWN = 2  # arguments that differ from row to row
+ROW_ARGUMENTS = 2  # arguments that differ from row to row
 ROWWISE: dict[str, tuple[Any, Callable[..., Array]]] = {}
 """Name of each such primitive, as their modules are imported -> itself, and its function."""
 
@@ -30,20 +30,23 @@ def rowwise(function: Callable[..., Array]) -> Callable[..., Array]:
         return make_jaxpr(function)(*shapes).out_avals[0]
 
     def slopes(values: Sequence[Any], along: Sequence[Any]) -> Any:
-        moving = [place for place, slope in enumerate(along) if not isinstance(slope, ad.Zero)]
+        moving = [index for index, slope in enumerate(along) if not isinstance(slope, ad.Zero)]
 
         def of_moving(*some: Any) -> Any:
             given = dict(enumerate(values)) | dict(zip(moving, some, strict=True))
             return function(*given.values())
 
-        return jvp(of_moving, tuple(values[place] for place in moving), tuple(along[place] for place in moving))
+        return jvp(of_moving, tuple(values[index] for index in moving), tuple(along[index] for index in moving))
 
     def batch(values: Sequence[Any], axes: Sequence[Any]) -> tuple[Any, int]:
-        if any(axis is not None for axis in axes[OWN:]):
+        if any(axis is not None for axis in axes[ROW_ARGUMENTS:]):
             return jax.vmap(function, in_axes=tuple(axes))(*values), 0
         ranks = [jnp.ndim(value) - (axis is not None) for value, axis in zip(values, axes, strict=True)]
-        rows = [_batched_first(value, axis, max(ranks[:OWN])) for value, axis in zip(values[:OWN], axes, strict=False)]
-        return primitive.bind(*rows, *values[OWN:]), 0
+        rows = [
+            _batched_first(value, axis, max(ranks[:ROW_ARGUMENTS]))
+            for value, axis in zip(values[:ROW_ARGUMENTS], axes, strict=False)
+        ]
+        return primitive.bind(*rows, *values[ROW_ARGUMENTS:]), 0
 
     primitive.def_impl(function)
     primitive.def_abstract_eval(lambda *avals: traced(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals)))

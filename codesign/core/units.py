@@ -26,7 +26,7 @@ UNIT_WORDS = {
 UNIT_RATES = {"bytes", "bits", "flops", "transfers"}
 """Quantities divided by a time before anything is divided by them: dollars per byte-per-second."""
 
-WHOLE_UNITS = {"dB", "mm", "mm²", "/mm²", "dB/m", "B/s/mm", "tokens"}
+UNPREFIXED_UNITS = {"dB", "mm", "mm²", "/mm²", "dB/m", "B/s/mm", "tokens"}
 """Units that take no prefix of their own."""
 
 PREFIXES = (

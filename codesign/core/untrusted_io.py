@@ -111,9 +111,9 @@ def tree_of_yaml(text: str, what: str) -> Any:
         return read_yaml(text)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}," if mark else ""
+        line_text = f", line {mark.line + 1}," if mark else ""
         problem = _short(getattr(error, "problem", None) or error)
-        raise ConfigError(f"{what}{place} cannot be read: {problem}") from error
+        raise ConfigError(f"{what}{line_text} cannot be read: {problem}") from error
 
 
 def _may_grow(text: str) -> bool:
@@ -189,9 +189,9 @@ def read_arrays(path: Path, what: str, needed: Iterable[str] = (), most: int = M
     refuse_irregular(path, what, most)
     try:
         with zipfile.ZipFile(path) as archive:
-            whole = sum(member.file_size for member in archive.infolist())
-        if whole > most:
-            raise ConfigError(f"{what} would unpack to {whole / 2**20:.0f} MiB; allowed: at most {most / 2**20:g} MiB")
+            total = sum(member.file_size for member in archive.infolist())
+        if total > most:
+            raise ConfigError(f"{what} would unpack to {total / 2**20:.0f} MiB; allowed: at most {most / 2**20:g} MiB")
         with np.load(path, allow_pickle=False) as file:
             result = {name: file[name] for name in file.files}
         if not all(isinstance(value, np.ndarray) for value in result.values()):

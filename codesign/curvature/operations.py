@@ -28,7 +28,7 @@ def kink(a: Value, b: Value) -> Value:
             return other
     low, high = max(a.low, b.low), max(a.high, b.high)
     low = min(low, 0.0) if a is b else 0.5 * low if low > 0 else low  # the larger has half of the weight or more
-    plain, log = a.plain & b.plain & CONVEX, a.whole & b.whole & CONVEX
+    plain, log = a.plain & b.plain & CONVEX, a.log_everywhere & b.log_everywhere & CONVEX
     return made(low, high, plain=plain, log=log, up=a.up & b.up, down=a.down & b.down)
 
 
@@ -59,7 +59,7 @@ def p_norm(p: Value, *terms: Value) -> Value:
     if not (p.constant and p.low >= 1 and all(term.low >= 0 for term in terms)):
         return unknown(low, high, "a p-norm whose power is below 1 or varied, or with terms that may be negative")
     fixed = p.up & p.down
-    log = CONVEX if all(term.whole & CONVEX for term in terms) else UNKNOWN
+    log = CONVEX if all(term.log_everywhere & CONVEX for term in terms) else UNKNOWN
     plain = CONVEX if all(term.plain & CONVEX for term in terms) else UNKNOWN
     return made(low, high, plain=plain, log=log, up=up & fixed, down=down & fixed)
 
@@ -75,7 +75,9 @@ def used_share(used: Value, usable: Value) -> Value:
     if not used.low >= 0:
         return unknown(-math.inf, math.inf, "a share of something that may be negative")
     log = UNKNOWN
-    if used.whole & CONVEX and (usable.log & CONCAVE if usable.partial or usable.low >= 0 else usable.constant):
+    if used.log_everywhere & CONVEX and (
+        usable.log & CONCAVE if usable.partial or usable.low >= 0 else usable.constant
+    ):
         log = CONVEX
     return made(0.0, math.inf, log=log, up=used.up & usable.down, down=used.down & usable.up)
 
@@ -84,7 +86,7 @@ def slowdown(a: Value) -> Value:
     """`contended.slowdown`: rising, and its logarithm convex in the logarithm of its argument."""
     if not a.low >= 0:
         return unknown(-math.inf, math.inf, "a share of a rate that may be negative")
-    log = CONVEX if a.whole & CONVEX else UNKNOWN
+    log = CONVEX if a.log_everywhere & CONVEX else UNKNOWN
     low, high = _slowed(a.low) * (1 - ROUNDING), _slowed(a.high) * (1 + ROUNDING)
     return made(low, high, log=log, up=a.up, down=a.down)
 
@@ -110,7 +112,7 @@ def _rising(a: Value, least: float, function: Callable[[float], float]) -> Value
     """A function that rises, whose logarithm is convex in that of its argument, constant below and beyond."""
     if not a.low >= 0:
         return unknown(-math.inf, math.inf, "failures in a time that may be negative")
-    log = CONVEX if a.whole & CONVEX and least <= a.low and a.high <= HOPELESS else UNKNOWN
+    log = CONVEX if a.log_everywhere & CONVEX and least <= a.low and a.high <= HOPELESS else UNKNOWN
     return made(function(a.low) * (1 - ROUNDING), function(a.high) * (1 + ROUNDING), log=log, up=a.up, down=a.down)
 
 

@@ -79,7 +79,7 @@ class Unit(NamedTuple):
 
 
 DOUBLE = Unit(UNITS["float64"], *ENDS["float64"])
-_WHOLE = Unit(0.0, 0.0, math.inf)  # whole numbers and truths
+_INTEGER = Unit(0.0, 0.0, math.inf)  # whole numbers and truths
 
 
 def unit_of(kind: Any) -> Unit:
@@ -87,7 +87,7 @@ def unit_of(kind: Any) -> Unit:
     if kind == np.float64:
         return DOUBLE
     name = str(kind)
-    return Unit(UNITS[name], *ENDS[name]) if name in UNITS else _WHOLE
+    return Unit(UNITS[name], *ENDS[name]) if name in UNITS else _INTEGER
 
 
 def times(a: float, b: float) -> float:
@@ -120,8 +120,10 @@ def of_constant(value: Value, numbers: np.ndarray | None = None) -> Rounding:
     size, near = max(abs(value.low), abs(value.high)), _nearest(value)
     if numbers is not None and numbers.size and not (near > 0 and size < math.inf):
         sizes = np.abs(numbers)
-        kept = sizes[(sizes > 0) & (sizes < math.inf)]
-        near, size = (float(kept.min()), float(kept.max())) if kept.size else (math.inf, 0.0)
+        positive_sizes = sizes[(sizes > 0) & (sizes < math.inf)]
+        near, size = (
+            (float(positive_sizes.min()), float(positive_sizes.max())) if positive_sizes.size else (math.inf, 0.0)
+        )
     return Rounding(0.0, 0.0, near if size else math.inf, size)
 
 
@@ -136,7 +138,7 @@ def bounded(
     absolute: float,
     least: float,
     most: float,
-    unit: Unit = _WHOLE,
+    unit: Unit = _INTEGER,
     *,
     scaled: bool = False,
 ) -> Rounding:
@@ -161,9 +163,9 @@ def bounded(
         most = max(most, unit.least)
     if not relative <= MOST:
         relative = math.inf
-    whole = times(relative, most)
-    if relative < math.inf and whole < absolute:
-        absolute = whole
+    total = times(relative, most)
+    if relative < math.inf and total < absolute:
+        absolute = total
     share = over(absolute, least)
     if share < relative:
         relative = share
@@ -259,7 +261,7 @@ def power(a: Value, of_a: Rounding, exponent: Value, of_exponent: Rounding, valu
     return bounded(value, relative, math.inf, min(ends), max(ends), unit, scaled=True)
 
 
-def whole_power(of_a: Rounding, exponent: float, value: Value, unit: Unit) -> Rounding:
+def integer_power(of_a: Rounding, exponent: float, value: Value, unit: Unit) -> Rounding:
     """a to a whole power, of any sign: by products, or as any power."""
     size = abs(exponent)
     if not of_a.relative <= MOST:

@@ -106,7 +106,7 @@ def _exp2(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
 
 
 def _square(v: Many, e: Errors, value: Value, unit: Unit) -> Rounding:
-    return rounding.whole_power(e[0], 2.0, value, unit)
+    return rounding.integer_power(e[0], 2.0, value, unit)
 
 
 def _root(name: str) -> Rule:
@@ -231,7 +231,7 @@ def follow(
             _constant(value, equation, inputs, errors, shape, kind) for value, kind in zip(values, kinds, strict=True)
         ]
     return [
-        _told(_bound(equation, inputs, errors, value, shape, unit_of(kind)), equation, errors)
+        _traced(_bound(equation, inputs, errors, value, shape, unit_of(kind)), equation, errors)
         for value, kind in zip(values, kinds, strict=True)
     ]
 
@@ -247,7 +247,7 @@ def _constant(
     return plain._replace(least=max(plain.least, result.least), most=min(plain.most, result.most))
 
 
-def _told(error: Rounding, equation: Equation, errors: Errors) -> Rounding:
+def _traced(error: Rounding, equation: Equation, errors: Errors) -> Rounding:
     """With what lost the digits: this operation, or the worst of those before it."""
     if error.relative <= LOSS:
         return error
@@ -269,8 +269,10 @@ def _bound(
         result = _plain(name, params, inputs, errors, value, shape, unit)
         if name == "log":
             return result._replace(relative=math.inf, steep=True)
-        relative, known = result.relative * factor, result.relative < math.inf
-        return result._replace(relative=relative, absolute=relative if known else result.absolute * factor, steep=True)
+        relative, is_relative = result.relative * factor, result.relative < math.inf
+        return result._replace(
+            relative=relative, absolute=relative if is_relative else result.absolute * factor, steep=True
+        )
     if value.low == value.high == 0.0 and name in ("mul", "div") and any(e.exact and e.most == 0.0 for e in errors):
         return ZERO
     if name == "select_n" and len(set(equation.inputs[1:])) == 1:
@@ -287,7 +289,7 @@ def _plain(
     if name in RULES:
         return RULES[name](inputs, errors, value, unit)
     if name == "integer_pow":
-        return rounding.whole_power(errors[0], float(params["y"]), value, unit)
+        return rounding.integer_power(errors[0], float(params["y"]), value, unit)
     if name in rules.MOVES or name == "split" or name in ("reduce_max", "reduce_min"):
         return errors[0]
     if name in rules.JOINS:
@@ -300,7 +302,7 @@ def _plain(
         count = shape[int(params["axis"])] if name == "cumsum" else _count(shape, tuple(map(int, params["axes"])))
         return rounding.summed(inputs[0], errors[0], count, value, unit)
     if name == "reduce_prod":
-        return rounding.whole_power(
+        return rounding.integer_power(
             errors[0], float(max(_count(shape, tuple(map(int, params["axes"]))), 1)), value, unit
         )
     if name == "dot_general":

@@ -32,7 +32,7 @@ def maximum(a: Value, b: Value) -> Value:
 
 
 def _grows(value: Value) -> bool:
-    return bool(value.whole & CONVEX)
+    return bool(value.log_everywhere & CONVEX)
 
 
 def minimum(a: Value, b: Value) -> Value:
@@ -43,7 +43,7 @@ def minimum(a: Value, b: Value) -> Value:
         min(a.low, b.low),
         min(a.high, b.high),
         plain=a.plain & b.plain & CONCAVE,
-        log=a.whole & b.whole & CONCAVE,
+        log=a.log_everywhere & b.log_everywhere & CONCAVE,
         up=a.up & b.up,
         down=a.down & b.down,
     )
@@ -77,7 +77,7 @@ def _clearly_below(a: float, b: float) -> bool:
     return a < b - MARGIN * max(abs(a), abs(b))
 
 
-def _known(*values: Value) -> bool:
+def _bounded(*values: Value) -> bool:
     """True if ranges may decide a comparison: what may be infinite may be no number, and compares as false."""
     return all(math.isfinite(value.low) and math.isfinite(value.high) for value in values)
 
@@ -89,21 +89,21 @@ def _single(a: Value, b: Value) -> bool:
 
 def less(a: Value, b: Value) -> Value:
     """a < b."""
-    if _known(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
+    if _bounded(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
         return decided(a.high < b.low)
     return _undecided(a, b, "<")
 
 
 def less_equal(a: Value, b: Value) -> Value:
     """a <= b."""
-    if _known(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
+    if _bounded(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
         return decided(a.high <= b.low)
     return _undecided(a, b, "<=")
 
 
 def equal(a: Value, b: Value) -> Value:
     """a == b."""
-    if _known(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
+    if _bounded(a, b) and (_clearly_below(a.high, b.low) or _clearly_below(b.high, a.low) or _single(a, b)):
         return decided(_single(a, b) and a.low == b.low)
     return _undecided(a, b, "==")
 
@@ -151,10 +151,10 @@ def select(which: Value, *cases: Value) -> Value:
     descend = -1 if all(one.low >= other.high for one, other in pairs) else 0
     unmoved = which.up & which.down  # fields that do not reach the choice, and all hardware
     rises, falls = (which.up & ascend) | (which.down & descend), (which.down & ascend) | (which.up & descend)
-    return known_directions(result, unmoved | rises, unmoved | falls)
+    return with_directions(result, unmoved | rises, unmoved | falls)
 
 
-def known_directions(value: Value, up: int, down: int) -> Value:
+def with_directions(value: Value, up: int, down: int) -> Value:
     """Copy of a value that keeps only these directions."""
     return Value(
         value.low, value.high, value.plain, value.log, value.partial,
@@ -219,7 +219,7 @@ def add(a: Value, b: Value) -> Value:
     """Sums of log-convex values are log-convex."""
     if is_zero(a) or is_zero(b):
         return b if is_zero(a) else a
-    log = CONVEX if a.whole & b.whole & CONVEX else UNKNOWN
+    log = CONVEX if a.log_everywhere & b.log_everywhere & CONVEX else UNKNOWN
     return made(a.low + b.low, a.high + b.high, plain=a.plain & b.plain, log=log, up=a.up & b.up, down=a.down & b.down)
 
 
@@ -227,7 +227,7 @@ def subtract(a: Value, b: Value) -> Value:
     """Log-concave minus log-convex is log-concave where it is positive: log(1 - exp(g)) is concave for convex g."""
     if is_zero(b):
         return a
-    log = CONCAVE if (a.low >= 0 or a.partial) and a.log & CONCAVE and b.whole & CONVEX else UNKNOWN
+    log = CONCAVE if (a.low >= 0 or a.partial) and a.log & CONCAVE and b.log_everywhere & CONVEX else UNKNOWN
     return made(
         a.low - b.high,
         a.high - b.low,
@@ -249,7 +249,7 @@ def multiply(a: Value, b: Value) -> Value:
     ends = [_times(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     up, down = _directions_of_product(a, b)
     log, partial = UNKNOWN, a.partial or b.partial
-    if (a.whole or a.partial) and (b.whole or b.partial) and not (a.partial and b.partial):
+    if (a.log_everywhere or a.partial) and (b.log_everywhere or b.partial) and not (a.partial and b.partial):
         log = a.log & b.log
     plain = _scaled(a.plain, b) if b.constant else _scaled(b.plain, a) if a.constant else UNKNOWN
     if any(x.low <= 0 <= x.high and math.inf in (-y.low, y.high) for x, y in ((a, b), (b, a))):
@@ -293,7 +293,7 @@ def reciprocal(b: Value) -> Value:
         return made(-math.inf, math.inf, up=independent(b), down=independent(b))
     if b.low >= 0:
         low, high = _inverted(b.high), _inverted(b.low)
-        return made(low, high, log=flipped(b.whole), up=b.down, down=b.up)
+        return made(low, high, log=flipped(b.log_everywhere), up=b.down, down=b.up)
     plain = CONCAVE if b.plain & CONVEX and b.high < 0 else UNKNOWN
     return made(-_inverted(-b.high), -_inverted(-b.low), plain=plain, up=b.down, down=b.up)
 
@@ -340,12 +340,12 @@ def _constant_power(a: Value, exponent: Value) -> Value:
         ends.append(1.0)
     log = plain = up = down = UNKNOWN
     if exponent.low >= 0:
-        log, up, down = a.whole, a.up, a.down
+        log, up, down = a.log_everywhere, a.up, a.down
         plain |= a.plain & CONVEX if exponent.low >= 1 else UNKNOWN
         plain |= a.plain & CONCAVE if exponent.high <= 1 else UNKNOWN
     elif exponent.high <= 0:
-        log, up, down = flipped(a.whole), a.down, a.up
-    elif a.whole == AFFINE:
+        log, up, down = flipped(a.log_everywhere), a.down, a.up
+    elif a.log_everywhere == AFFINE:
         log = AFFINE
     fixed = independent(exponent)
     return made(min(ends), max(ends), plain=plain, log=log, up=up & fixed, down=down & fixed)
@@ -368,7 +368,7 @@ def exponential(a: Value) -> Value:
 
 def logarithm(a: Value) -> Value:
     """The curvature is that of the argument's logarithm."""
-    return made(_logarithm(a.low), _logarithm(a.high), plain=a.whole, up=a.up, down=a.down)
+    return made(_logarithm(a.low), _logarithm(a.high), plain=a.log_everywhere, up=a.up, down=a.down)
 
 
 def logarithm_beside_one(a: Value) -> Value:
@@ -403,7 +403,7 @@ def summed(a: Value, count: int) -> Value:
     if count == 1:
         return a
     low, high = _times(a.low, float(count)), _times(a.high, float(count))
-    return made(low, high, plain=a.plain, log=a.whole & CONVEX, up=a.up, down=a.down)
+    return made(low, high, plain=a.plain, log=a.log_everywhere & CONVEX, up=a.up, down=a.down)
 
 
 def multiplied(values: Sequence[Value]) -> Value:
@@ -432,27 +432,27 @@ def split(a: Value, outputs: int) -> list[Value]:
 
 def pick(a: Value, *places: Value) -> Value:
     """Entries at places; varied places choose, and a place beyond the end may stand for zero."""
-    if not all(place.constant for place in places):
+    if not all(candidate.constant for candidate in places):
         return unknown(min(a.low, 0.0), max(a.high, 0.0), "entries picked at places that change with the hardware")
     bits = -1
-    for place in places:
-        bits &= place.up & place.down  # what moves a place may move the value any way
-    return known_directions(joined([a, decided_number(0.0)]), bits, bits)
+    for candidate in places:
+        bits &= candidate.up & candidate.down  # what moves a place may move the value any way
+    return with_directions(joined([a, decided_number(0.0)]), bits, bits)
 
 
 def reduced(name: str, a: Value, shape: Sequence[int], params: dict[str, Any]) -> Value:
     """Sums, products, maxima and minima along axes."""
     if name == "cumsum":
-        whole = summed(a, shape[int(params["axis"])])
-        return joined([a, whole])
+        total = summed(a, shape[int(params["axis"])])
+        return joined([a, total])
     axes: Sequence[int] = params["axes"]
     count = math.prod(shape[axis] for axis in axes)
     if name == "reduce_sum":
         return summed(a, count)
     if name == "reduce_max":
-        return made(a.low, a.high, plain=a.plain & CONVEX, log=a.whole & CONVEX, up=a.up, down=a.down)
+        return made(a.low, a.high, plain=a.plain & CONVEX, log=a.log_everywhere & CONVEX, up=a.up, down=a.down)
     if name == "reduce_min":
-        return made(a.low, a.high, plain=a.plain & CONCAVE, log=a.whole & CONCAVE, up=a.up, down=a.down)
+        return made(a.low, a.high, plain=a.plain & CONCAVE, log=a.log_everywhere & CONCAVE, up=a.up, down=a.down)
     result = a
     for _ in range(count - 1):
         result = multiply(result, a)

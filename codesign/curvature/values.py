@@ -51,7 +51,7 @@ class Value:
         return self.low > 0
 
     @property
-    def whole(self) -> int:
+    def log_everywhere(self) -> int:
         """Curvature of the logarithm where the value is never negative; UNKNOWN where that is not known."""
         return UNKNOWN if self.partial or not self.low >= 0 else self.log
 

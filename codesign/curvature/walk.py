@@ -28,12 +28,12 @@ from ..staging import (
     RowProgram,
     Table,
     apart,
-    asked_of,
-    kept,
+    cached,
+    fingerprint,
     literal,
+    program_key,
     tabulate,
     tabulate_all,
-    told_apart,
 )
 from . import rounding, rules
 from .operations import READ
@@ -109,10 +109,10 @@ def apply(
     """
     outputs = len(equation.outputs)
     result = _applied(equation, inputs, shapes)
-    found = result if isinstance(result, list) else [result] * outputs
+    values = result if isinstance(result, list) else [result] * outputs
     if all(value.constant for value in inputs) and not read:
-        return [rules.constant_like(value) for value in found]
-    return [_explained(value, equation, inputs) for value in found]
+        return [rules.constant_like(value) for value in values]
+    return [_explained(value, equation, inputs) for value in values]
 
 
 def is_read(equation: Equation) -> bool:
@@ -217,12 +217,19 @@ class Walk:
         coordinates: Sequence[int],
         varied: Collection[int] | None = None,
         ordered: Collection[int] = (),
-        asked: Collection[int] = (),
+        objective_constants: Collection[int] = (),
     ):
-        self.program, self.plans, self.ordered, self.asked = program, plans, frozenset(ordered), frozenset(asked)
+        self.program, self.plans, self.ordered, self.objective_constants = (
+            program,
+            plans,
+            frozenset(ordered),
+            frozenset(objective_constants),
+        )
         self.variables = len(coordinates)
         self.hardware = (1 << self.variables) - 1
-        self.tables: dict[int, Table] = {slot: literal(value) for slot, value in program.known.items()} | dict(given)
+        self.tables: dict[int, Table] = {slot: literal(value) for slot, value in program.constants.items()} | dict(
+            given
+        )
         everything = (1 << (self.variables + len(plans.fields))) - 1
         self.values: dict[int, Value] = {
             slot: Value(0.0, 1.0, AFFINE, UNKNOWN, False, everything, everything & ~(1 << number))
@@ -249,15 +256,15 @@ class Walk:
     def _go(self) -> None:
         """Walk all equations; results that the asked numbers do not reach are cached for other such numbers."""
         given, program = dict(self.tables), self.program
-        late, numbers = apart(program, self.asked)
+        late, numbers = apart(program, self.objective_constants)
         after = [equation for equation in program.equations if equation.outputs[0] in late]
-        if self.asked:
+        if self.objective_constants:
             sets = (tuple(self.values), frozenset(self.varied), self.ordered)
             without = {slot: table for slot, table in given.items() if slot not in late}
-            key = (asked_of(program), numbers, sets, self.plans.told_apart, told_apart(without))
-            _, tables, values, errors = kept(_early, key, lambda: (program, *self._before(late, after)), MOST_EARLY)
+            key = (program_key(program), numbers, sets, self.plans.fingerprint, fingerprint(without))
+            _, tables, values, errors = cached(_early, key, lambda: (program, *self._before(late, after)), MOST_EARLY)
             self.values, self.errors = dict(values), dict(errors)
-            self.tables = tables | {slot: given[slot] for slot in program.known if slot in late}
+            self.tables = tables | {slot: given[slot] for slot in program.constants if slot in late}
         else:
             self._before(late, after)
         self._follow_all(after)
@@ -315,8 +322,8 @@ class Walk:
                 self.tables[slot] = literal(np.full(self.program.shapes[slot], value.low, self.program.kinds[slot]))
             if equation.name not in MOVES:
                 shape = self.program.shapes[slot]
-                for given, known in zip(equation.inputs, inputs, strict=True):
-                    if value is known and given in self.tables and self.program.shapes[given] == shape:
+                for given, operand in zip(equation.inputs, inputs, strict=True):
+                    if value is operand and given in self.tables and self.program.shapes[given] == shape:
                         self.tables[slot] = self.tables[given]
 
     def _applied(
@@ -440,9 +447,9 @@ class Judgement:
             if not (value.plain & CONVEX or value.constant)
         }
         for index, (name, error) in enumerate(self.errors.items()):
-            known = error.absolute <= TOLERATED and not (index == 0 and error.steep)  # a goal may be larger than 1
-            if (name not in result or error.lost) and not (known or self.rows[name].constant):
-                result[name] = told(error)
+            tolerated = error.absolute <= TOLERATED and not (index == 0 and error.steep)  # a goal may be larger than 1
+            if (name not in result or error.lost) and not (tolerated or self.rows[name].constant):
+                result[name] = reason(error)
         if not self.rules.constant:
             result["rules of the plan"] = self.rules.why or "they change with the hardware"
         return result
@@ -454,7 +461,7 @@ class Judgement:
         return (0 if falls else 1) if rises else (-1 if falls else None)
 
 
-def told(error: Rounding) -> str:
+def reason(error: Rounding) -> str:
     """Reason why a row with such a rounding error is not proven, as text."""
     where = "" if error.at is None else f"{error.at.name.removeprefix(OPERATION)} at {error.at.where}"
     if error.lost:
@@ -485,15 +492,15 @@ def judge(
     numbers = {name: np.asarray(values, dtype=float) for name, values in held.items()}
     cases = {CASE: np.arange(len(scenarios), dtype=float)} if len(scenarios) > 1 else {}
     plans = PlanTable(listed, dict(free or {}) | numbers | cases)
-    place = {name: number for number, name in enumerate(plans.fields)}
+    column_of = {name: number for number, name in enumerate(plans.fields)}
 
     def column(name: str) -> Table:
-        return Table(frozenset([place[name]]), plans.column(place[name]))
+        return Table(frozenset([column_of[name]]), plans.column(column_of[name]))
 
     inputs = program.program.inputs
     fields = inputs[program.leaves : program.leaves + len(program.fields)]
     given = {slot: column(name) for slot, name in zip(fields, program.fields, strict=True)}
-    given |= _leaves(inputs[: program.leaves], scenarios, place.get(CASE))
+    given |= _leaves(inputs[: program.leaves], scenarios, column_of.get(CASE))
     last = dict(zip(program.variables, inputs[program.leaves + len(program.fields) :], strict=True))
     given |= {slot: column(name) for name, slot in last.items() if name in held}
     walk = Walk(
@@ -502,11 +509,11 @@ def judge(
         given,
         [slot for name, slot in last.items() if name not in held],
         program.varied,
-        [place[name] for name in ordered],
-        program.asked,
+        [column_of[name] for name in ordered],
+        program.objective_constants,
     )
     *rows, rules = walk.outputs
-    bits = {name: walk.direction_bit(place[name]) for name in ordered}
+    bits = {name: walk.direction_bit(column_of[name]) for name in ordered}
     errors = dict(zip(program.names, walk.rounding[:-1], strict=True))
     return Judgement(dict(zip(program.names, rows, strict=True)), rules, bits, errors)
 

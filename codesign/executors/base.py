@@ -21,14 +21,14 @@ from ..core.examples import by_default
 class Reply:
     """Reply of a worker to a task: its result, or what was raised."""
 
-    found: Any = None
+    value: Any = None
     raised: BaseException | None = None
 
     def result(self) -> Any:
         """The result; raises what the worker raised."""
         if self.raised is not None:
             raise self.raised
-        return self.found
+        return self.value
 
 
 def packed(work: Any) -> bytes:

@@ -57,8 +57,8 @@ class RayCluster(AbstractRunner):
             raise needed("ray", "ray")
         if not self.address:
             return
-        known = Path("~/.ray/auth_token").expanduser().is_file() or TOKENS & os.environ.keys()
-        if not known and os.environ.get("RAY_AUTH_MODE", "token") == "token":
+        has_token = Path("~/.ray/auth_token").expanduser().is_file() or TOKENS & os.environ.keys()
+        if not has_token and os.environ.get("RAY_AUTH_MODE", "token") == "token":
             raise ConfigError(
                 f"runner.address = {self.address!r}: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the token of the "
                 "cluster (RAY_AUTH_MODE=disabled where it has none)"
@@ -68,8 +68,8 @@ class RayCluster(AbstractRunner):
             try:
                 socket.create_connection((host, int(port)), PATIENCE_S).close()
             except OSError as error:
-                told = error.strerror or error
-                raise ConfigError(f"runner.address = {self.address!r}: nobody answers there: {told}") from error
+                reason = error.strerror or error
+                raise ConfigError(f"runner.address = {self.address!r}: nobody answers there: {reason}") from error
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """Yield results as they complete; None while none is ready.
@@ -82,14 +82,14 @@ class RayCluster(AbstractRunner):
         if not tasks:
             return
         with self._cluster() as ray:
-            asked = ray.remote(max_retries=self.retries, scheduling_strategy="SPREAD", num_cpus=1)(packed_reply_to)
+            remote = ray.remote(max_retries=self.retries, scheduling_strategy="SPREAD", num_cpus=1)(packed_reply_to)
             shared, waiting = ray.put(sent), deque(tasks)
             pending: dict[Any, Any] = {}
             most = AHEAD * (self.workers or int(ray.cluster_resources().get("CPU", 1)))
             while waiting or pending:
                 while waiting and len(pending) < most:
                     task = waiting.popleft()
-                    pending[asked.remote(shared, task)] = task
+                    pending[remote.remote(shared, task)] = task
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=TICK_S)
                 if not ready:
                     yield None
@@ -141,12 +141,12 @@ def _settings(alone: bool) -> dict[str, str]:
     if not alone:
         return result
     if not TOKENS & os.environ.keys():
-        result["RAY_AUTH_TOKEN"] = _own_token()
+        result["RAY_AUTH_TOKEN"] = _stored_token()
     return result | LOOPBACK | {"PYTHONPATH": search_path()}
 
 
 @functools.cache
-def _own_token() -> str:
+def _stored_token() -> str:
     """One for this process: Ray reads it once."""
     return secrets.token_hex(32)
 

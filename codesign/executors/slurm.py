@@ -64,9 +64,9 @@ class Slurm(AbstractRunner):
         if self.cluster == "slurm" and which("sbatch") is None:
             raise ConfigError("runner=slurm: there is no sbatch here; start from a node that sends jobs to the cluster")
         if self.cluster == "slurm":
-            told = subprocess.run(["sinfo", "-h"], capture_output=True, text=True)
-            if told.returncode:
-                raise ConfigError(f"runner=slurm: the cluster does not answer: {_last_line(told.stderr)}")
+            answer = subprocess.run(["sinfo", "-h"], capture_output=True, text=True)
+            if answer.returncode:
+                raise ConfigError(f"runner=slurm: the cluster does not answer: {_last_line(answer.stderr)}")
 
     def results(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Generator[Result | None, None, None]:
         """Yield results as they complete; None while none is ready.
@@ -106,18 +106,20 @@ class Slurm(AbstractRunner):
         finally:
             os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
         try:
-            running, asked = True, time.monotonic()
+            running, looked_at = True, time.monotonic()
             while running and left:
-                if time.monotonic() - asked > (LOOK_S if self.cluster == "slurm" else TICK_S):
-                    running, asked = self._any_runs(jobs), time.monotonic()
+                if time.monotonic() - looked_at > (LOOK_S if self.cluster == "slurm" else TICK_S):
+                    running, looked_at = self._any_runs(jobs), time.monotonic()
                 result = list(_arrived(box, left))  # after the question: what came before the last job ended is there
                 yield from result
                 if not result:
                     time.sleep(TICK_S / 4)
                     yield None
         finally:
-            own = self.cluster == "local" and not left  # those have replied to everything, and end by themselves
-            for job in () if own else jobs:
+            all_replied = (
+                self.cluster == "local" and not left
+            )  # those have replied to everything, and end by themselves
+            for job in () if all_replied else jobs:
                 with suppress(Exception):  # of a cluster that is gone; what runs on ends with its time limit
                     job.cancel(check=False)
 
@@ -137,8 +139,8 @@ class Slurm(AbstractRunner):
         if self.cluster == "local":
             return not all(job.done() for job in jobs)
         names = ",".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
-        told = subprocess.run(["squeue", "-h", "-o", "%i", "-j", names], capture_output=True, text=True)
-        return bool(told.stdout.strip()) if told.returncode == 0 else "Invalid job id" not in told.stderr
+        answer = subprocess.run(["squeue", "-h", "-o", "%i", "-j", names], capture_output=True, text=True)
+        return bool(answer.stdout.strip()) if answer.returncode == 0 else "Invalid job id" not in answer.stderr
 
     @classmethod
     def example(cls) -> "Slurm":

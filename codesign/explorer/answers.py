@@ -39,13 +39,13 @@ class Explored(NamedTuple):
     """Answer at one position of the sliders.
 
     run: the best plans in full, as if they were the designs of a run; dots: time, cost, whether feasible and on the
-    front, of plans worth a dot; plans, kept: how many were priced, and how many of them keep everything.
+    front, of plans worth a dot; plans, feasible_count: how many were priced, and how many of them keep everything.
     """
 
     run: RunFolder
     dots: pd.DataFrame
     plans: int
-    kept: int
+    feasible_count: int
     seconds: float
 
 
@@ -62,39 +62,42 @@ class Answerer:
         self._scenario = with_numpy(study.scenario)
         plans, self.how = _plans(setup)
         self._objective = dataclasses.replace(study.objective, limits={}, floors={})
-        self._asked = [study.objective.goal, *study.objective.limits, *study.objective.floors]
+        self._metric_names = [study.objective.goal, *study.objective.limits, *study.objective.floors]
         model = model_of(self._scenario, DesignSpace({}, study.space.hardware), tuple(plans))
         self._names, self._fields, self._tiers = model.variables, tuple(plans), list[str]()
-        self._whole = self._sweep(model, plans)
-        self._some, self._plans = self._whole, plans
-        self._every = np.arange(self._whole.count)
+        self._full_sweep = self._sweep(model, plans)
+        self._some, self._plans = self._full_sweep, plans
+        self._every = np.arange(self._full_sweep.count)
         self._trees: list[Any] = []
-        self._program = model.asked(self._in_full)
+        self._program = model.program_of(self._in_full)
         self._made = running(self._program)
-        self.whole = True
+        self.all_plans = True
         self._shortlist(model)
 
     def _sweep(self, model: Any, plans: Mapping[str, np.ndarray]) -> EveryPlan:
         """All plans: what is asked for, time, cost, used shares of memories, the worst broken rule."""
 
-        def told(answers: Answers) -> list[Any]:
+        def outputs(answers: Answers) -> list[Any]:
             metrics, objective = answers.metrics, self._given.study.objective
             self._tiers = list(metrics.usage)
-            values = [objective.value(metrics, name) for name in self._asked]
+            values = [objective.value(metrics, name) for name in self._metric_names]
             return [*values, metrics.time_s, metrics.usd_per_million_tokens, _worst(metrics), *metrics.usage.values()]
 
-        return EveryPlan(model, model.asked(told), self._scenario, plans)
+        return EveryPlan(model, model.program_of(outputs), self._scenario, plans)
 
     def _in_full(self, answers: Answers) -> Any:
         metrics = answers.metrics
-        told = (row_of(answers.account), [self._given.study.objective.value(metrics, name) for name in self._asked])
-        self._trees[:] = [structure((*told, _worst(metrics)))]
-        return (*told, _worst(metrics))
+        flat_outputs = (
+            row_of(answers.account),
+            [self._given.study.objective.value(metrics, name) for name in self._metric_names],
+        )
+        self._trees[:] = [structure((*flat_outputs, _worst(metrics)))]
+        return (*flat_outputs, _worst(metrics))
 
     def _shortlist(self, model: Any) -> None:
         """Shortlist plans if all of them take too long: the best, or nearest to feasible, at random points."""
         self.at(self._given.start)
-        if self.at(self._given.start).seconds < SLOW_S or self._whole.count <= QUICK:
+        if self.at(self._given.start).seconds < SLOW_S or self._full_sweep.count <= QUICK:
             return
         rng, places = np.random.default_rng(0), set[int]()
         for share in rng.random((SAMPLED, len(self._names))):
@@ -102,13 +105,15 @@ class Answerer:
             space = self._given.study.space
             for name, u in zip(self._names, share, strict=True):
                 values[f"{HARDWARE}.{name}"] = float(space.values({name: u})[name])
-            goal, excess, *_ = self._judged(self._whole, values)
+            goal, excess, *_ = self._judged(self._full_sweep, values)
             order = np.lexsort((self._sign * goal, np.maximum(excess, 0.0)))
             places.update(order[: QUICK // SAMPLED].tolist())
         self._every = np.array(sorted(places))
         self._plans = {name: column[self._every] for name, column in self._plans.items()}
-        self._some, self.whole = self._sweep(model, self._plans), False
-        self.how = f"the {len(self._every):,} best of {self._whole.count:,} legal plans (all of them a moment later)"
+        self._some, self.all_plans = self._sweep(model, self._plans), False
+        self.how = (
+            f"the {len(self._every):,} best of {self._full_sweep.count:,} legal plans (all of them a moment later)"
+        )
 
     @property
     def _sign(self) -> float:
@@ -118,34 +123,36 @@ class Answerer:
         """(goal, largest relative violation, time, cost) of each plan."""
         study, knobs = self._given.study, self._given.knobs
         result = sweep([values[f"{HARDWARE}.{name}"] for name in self._names])
-        asked, (seconds, cost, worst, *shares) = result[: len(self._asked)], result[len(self._asked) :]
+        metrics, (seconds, cost, worst, *shares) = result[: len(self._metric_names)], result[len(self._metric_names) :]
         limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
-        used = [asked[1 + at] / bound for at, bound in enumerate(limits.values())]
+        used = [metrics[1 + at] / bound for at, bound in enumerate(limits.values())]
         first = 1 + len(limits)
         with np.errstate(divide="ignore"):
-            used += [bound / asked[first + at] for at, bound in enumerate(floors.values())]
-        excess = np.where(np.isfinite(asked[0]), worst, np.inf)
+            used += [bound / metrics[first + at] for at, bound in enumerate(floors.values())]
+        excess = np.where(np.isfinite(metrics[0]), worst, np.inf)
         for share in (*used, *shares):
             excess = np.maximum(excess, share - 1)
-        return asked[0], np.where(np.isnan(excess), np.inf, excess), seconds, cost
+        return metrics[0], np.where(np.isnan(excess), np.inf, excess), seconds, cost
 
     def at(self, values: Mapping[str, float], *, every: bool = False) -> Explored:
         """The best plans at these values, key of a knob -> value; `every`: of all there are."""
         started = time.perf_counter()
-        sweep, plans = (self._whole, self._all()) if every else (self._some, self._plans)
+        sweep, plans = (self._full_sweep, self._all()) if every else (self._some, self._plans)
         goal, excess, seconds, cost = self._judged(sweep, values)
-        kept = feasible(excess)
-        order = np.lexsort((np.where(kept, self._sign * goal, excess), ~kept))
-        front = _front(seconds, cost, kept)
+        is_feasible = feasible(excess)
+        order = np.lexsort((np.where(is_feasible, self._sign * goal, excess), ~is_feasible))
+        front = _front(seconds, cost, is_feasible)
         shown = np.unique(np.concatenate([order[:DOTS], front]))
-        dots = pd.DataFrame({"time_s": seconds[shown], "usd_per_million_tokens": cost[shown], "feasible": kept[shown]})
+        dots = pd.DataFrame(
+            {"time_s": seconds[shown], "usd_per_million_tokens": cost[shown], "feasible": is_feasible[shown]}
+        )
         dots["front"], dots["best"] = np.isin(shown, front), shown == order[0]
         best = {name: column[order[:SHOWN]] for name, column in plans.items()}
         run = self._run(self._frame(best, values), values)
-        return Explored(run, dots, len(goal), int(kept.sum()), time.perf_counter() - started)
+        return Explored(run, dots, len(goal), int(is_feasible.sum()), time.perf_counter() - started)
 
     def _all(self) -> dict[str, np.ndarray]:
-        return _plans(self._given)[0] if not self.whole else self._plans
+        return _plans(self._given)[0] if not self.all_plans else self._plans
 
     def _frame(self, plans: Mapping[str, np.ndarray], values: Mapping[str, float]) -> pd.DataFrame:
         """Designs as a run has them, a row each."""
@@ -154,20 +161,22 @@ class Answerer:
         hardware = {name: np.full(count, values[f"{HARDWARE}.{name}"]) for name in self._names}
         columns = [*plans.values(), *hardware.values()]
         result = at_points(self._program, jax.tree.leaves(self._scenario), columns, self._made)
-        rows, asked, worst = unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in result])
+        rows, metrics, worst = unflatten(self._trees[0], [np.broadcast_to(x, (count,)) for x in result])
         limits, floors = (limits_of(study, knobs, values, kind) for kind in (LIMITS, FLOORS))
         used = {f"usage.{tier}": rows[f"usage.{tier}"] for tier in self._tiers}
-        used |= {name: asked[1 + at] / bound for at, (name, bound) in enumerate(limits.items())}
+        used |= {name: metrics[1 + at] / bound for at, (name, bound) in enumerate(limits.items())}
         floored = enumerate(floors.items(), start=1 + len(limits))
-        used |= {name: np.asarray(used_share(bound, asked[at])) for at, (name, bound) in floored}
+        used |= {name: np.asarray(used_share(bound, metrics[at])) for at, (name, bound) in floored}
         excess = np.maximum(np.max([share - 1 for share in used.values()], axis=0), worst)
         summary: dict[str, Any] = {"design": np.arange(count), "rank": np.arange(1, count + 1)}
-        summary |= {"feasible": feasible(excess), "objective": asked[0], "excess": excess}
+        summary |= {"feasible": feasible(excess), "objective": metrics[0], "excess": excess}
         summary |= {
             PLAN_PREFIX + name: column for name, column in {**plans, **hardware}.items() if name in self._varied
         }
         summary |= (
-            rows | dict(zip(self._asked, asked, strict=True)) | {f"limit.{n}": share for n, share in used.items()}
+            rows
+            | dict(zip(self._metric_names, metrics, strict=True))
+            | {f"limit.{n}": share for n, share in used.items()}
         )
         frame = pd.DataFrame(summary)
         frame["active_constraints"] = [binding(row) for _, row in frame.iterrows()]
@@ -197,9 +206,9 @@ def _worst(metrics: Any) -> Any:
     return worst
 
 
-def _front(seconds: np.ndarray, cost: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def _front(seconds: np.ndarray, cost: np.ndarray, is_feasible: np.ndarray) -> np.ndarray:
     """Places of the feasible plans that no other beats in both time and cost."""
-    places = np.flatnonzero(kept & np.isfinite(seconds) & np.isfinite(cost))
+    places = np.flatnonzero(is_feasible & np.isfinite(seconds) & np.isfinite(cost))
     return places[non_dominated_rows(np.stack([seconds[places], cost[places]], axis=-1))] if len(places) else places
 
 
@@ -215,10 +224,12 @@ def _plans(setup: Given) -> tuple[dict[str, np.ndarray], str]:
         if count <= MOST_PLANS:
             return plans, f"all {count:,} legal plans"
     if setup.run is not None and all(PLAN_PREFIX + name in setup.run.designs for name in space.plan):
-        kept = setup.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
-        which = f"the {len(kept):,} plans that the run kept"
+        run_plans = (
+            setup.run.designs[[PLAN_PREFIX + name for name in space.plan]].drop_duplicates().to_numpy(dtype=float)
+        )
+        which = f"the {len(run_plans):,} plans that the run kept"
     else:
-        kept = space.legal_sample(scenario, QUICK)
-        which = f"{len(kept):,} random plans"
+        run_plans = space.legal_sample(scenario, QUICK)
+        which = f"{len(run_plans):,} random plans"
     text = f"{which} of {space.combinations:,} combinations, too many to try at each move"
-    return dict(zip(space.plan, kept.T, strict=True)), text
+    return dict(zip(space.plan, run_plans.T, strict=True)), text

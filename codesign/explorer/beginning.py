@@ -182,13 +182,13 @@ def given(words: Sequence[str]) -> Given:
     return _given(tuple(words), None)
 
 
-def own_words(study: Study) -> list[str]:
+def config_words(study: Study) -> list[str]:
     """`--conf DIR` for each folder of own files that a study is made of."""
     return [word for folder in study.conf for word in ("--conf", str(folder))]
 
 
 def _given(overrides: tuple[str, ...], run: RunFolder | None) -> Given:
-    study, kept, held = _with_all_variables(overrides)
+    study, words, held = _with_all_variables(overrides)
     if isinstance(study.search, Mix):
         raise ConfigError("explore shows one workload at a time: name one of the mix as model=... workload=...")
     result = run.best if run is not None else {}
@@ -196,7 +196,7 @@ def _given(overrides: tuple[str, ...], run: RunFolder | None) -> Given:
     knobs = knobs_of(study, {name: value for name, value in begin.items() if name not in held})
     if not knobs and not study.space.plan:
         raise ConfigError("explore: this study varies nothing and limits nothing: there is nothing to move")
-    return Given(study, kept, knobs, run)
+    return Given(study, words, knobs, run)
 
 
 def _with_all_variables(overrides: tuple[str, ...]) -> tuple[Study, tuple[str, ...], set[str]]:
@@ -206,13 +206,13 @@ def _with_all_variables(overrides: tuple[str, ...]) -> tuple[Study, tuple[str, .
         (study, overrides that make it, variables that were brought back: they begin where the scenario stands)
     """
     gone = [text for text in overrides if text.startswith(DELETED) and "." not in text.removeprefix(DELETED)]
-    kept, result = list(overrides), set[str]()
+    retained, result = list(overrides), set[str]()
     for some in [gone, *([one] for one in gone)] if len(gone) > 1 else [gone] * len(gone):
-        tried = [text for text in kept if text not in some]
+        tried = [text for text in retained if text not in some]
         with contextlib.suppress(ConfigError):  # this hardware may not have what was taken away
             names = {text.removeprefix(DELETED) for text in some}
             if names <= study_from_config(*tried).space.hardware.keys():
-                kept, result = tried, result | names
+                retained, result = tried, result | names
         if len(result) == len(gone):
             break
-    return study_from_config(*kept), tuple(kept), result
+    return study_from_config(*retained), tuple(retained), result

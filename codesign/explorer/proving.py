@@ -22,11 +22,11 @@ from ..config import own_files
 from ..core.errors import CodesignError, ConfigError
 from ..core.terminal_encoding import lenient_output
 from ..report.run_folder import RunFolder, read_run
-from .beginning import HARDWARE, PROVING, Given, own_words
+from .beginning import HARDWARE, PROVING, Given, config_words
 
 WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
 PAUSE_S = 1.0  # after the last move of a limit
-MOST_KEPT = 16  # proofs that are remembered
+MAX_PROOFS = 16  # proofs that are remembered
 NICE = 10  # the page comes first
 PROCESS = ("-P", "-m", "codesign.explorer.proving")  # -P: nothing of the folder at hand is imported
 
@@ -51,34 +51,34 @@ class Prover:
         known: proofs under limits seen before, of all readers.
     """
 
-    def __init__(self, setup: Given, known: "OrderedDict[Limits, ProofState]"):
+    def __init__(self, setup: Given, proofs: "OrderedDict[Limits, ProofState]"):
         self._given = setup
         self._folder = Path(tempfile.mkdtemp(prefix="codesign-explore-"))
-        self._known = known
+        self._proofs = proofs
         self._process: subprocess.Popen[str] | None = None
-        self._asked: Limits = ()
+        self._limits: Limits = ()
         self._since, self._started, self._count = 0.0, 0.0, 0
         self._lock = threading.Lock()
         atexit.register(self.stop)
         self.ask(setup.start)
         proven = setup.run.certificate if setup.run is not None else None
         if proven is not None and proven.bound is not None and not _held(setup):
-            self._known.setdefault(self._asked, ProofState(DONE, run=setup.run))
+            self._proofs.setdefault(self._limits, ProofState(DONE, run=setup.run))
 
     def ask(self, values: Mapping[str, float]) -> None:
         """Tell where the sliders are: a proof under other limits is given up."""
         wanted = tuple((key, value) for key, value in values.items() if not key.startswith(f"{HARDWARE}."))
         with self._lock:
-            if wanted != self._asked or not self._since:
-                self._asked, self._since = wanted, time.monotonic()
+            if wanted != self._limits or not self._since:
+                self._limits, self._since = wanted, time.monotonic()
                 self._end()
 
     def look(self) -> ProofState:
         """Return the state of the proof; start it once the limits have been at rest for a while."""
         with self._lock:
-            known = self._known.get(self._asked)
-            if known is not None:
-                return known
+            proof = self._proofs.get(self._limits)
+            if proof is not None:
+                return proof
             if self._process is None:
                 if time.monotonic() - self._since < PAUSE_S:
                     return ProofState(WAITS)
@@ -99,11 +99,11 @@ class Prover:
     def _start(self) -> None:
         self._count, self._started = self._count + 1, time.monotonic()
         words = [sys.executable, *PROCESS, str(NICE), str(self._folder / str(self._count))]
-        words += own_words(self._given.study)
+        words += config_words(self._given.study)
         paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        place = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen(
-            [*words, *searched(self._given, dict(self._asked))], env=place,
+            [*words, *searched(self._given, dict(self._limits))], env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -114,9 +114,13 @@ class Prover:
             self._process = None
 
     def _outcome(self, process: "subprocess.Popen[str]", seconds: float) -> ProofState:
-        told = process.communicate()[1].strip().splitlines()
+        error_lines = process.communicate()[1].strip().splitlines()
         folders = sorted((self._folder / str(self._count)).glob("*"))
-        why = told[-1].removeprefix("codesign: ") if told else f"the search ended with code {process.returncode}"
+        why = (
+            error_lines[-1].removeprefix("codesign: ")
+            if error_lines
+            else f"the search ended with code {process.returncode}"
+        )
         try:
             run = read_run(folders[0]) if folders else None
         except ConfigError as error:
@@ -127,9 +131,9 @@ class Prover:
 
     def _remember(self, proof: ProofState) -> ProofState:
         self._process = None
-        self._known[self._asked] = proof
-        while len(self._known) > MOST_KEPT:
-            self._known.popitem(last=False)
+        self._proofs[self._limits] = proof
+        while len(self._proofs) > MAX_PROOFS:
+            self._proofs.popitem(last=False)
         return proof
 
 
@@ -161,12 +165,12 @@ def main(words: list[str]) -> int:
 
 def _prove(words: list[str]) -> int:
     os.nice(int(words[0]))
-    folders, asked = list[str](), words[2:]
-    while asked[:1] == ["--conf"]:
-        folders, asked = [*folders, asked[1]], asked[2:]
+    folders, arguments = list[str](), words[2:]
+    while arguments[:1] == ["--conf"]:
+        folders, arguments = [*folders, arguments[1]], arguments[2:]
     try:
         with own_files(*folders):
-            return optimize(asked, words[1])
+            return optimize(arguments, words[1])
     except CodesignError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2

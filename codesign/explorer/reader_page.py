@@ -24,7 +24,7 @@ from ..search.results import elasticities, ops, placed
 from ..study.objective import feasible
 from ..uncertainty import uncertain
 from .answers import Answerer, Explored
-from .beginning import HARDWARE, STEPS, Given, Knob, overrides_of, own_words
+from .beginning import HARDWARE, STEPS, Given, Knob, config_words, overrides_of
 from .proving import DONE, FAILED, RUNS, ProofState, Prover
 
 # Pieces of the page as text: everything that is filled in is escaped.
@@ -51,15 +51,15 @@ def job(setup: Given, run: RunFolder) -> Markup:
     return Markup("<h1>{} on {}</h1>").format(done, device_name(scenario, differing))
 
 
-def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
+def headline(answer: Explored, how: str, proven_run: RunFolder | None) -> Markup:
     """Headline: do limits hold, the first numbers with their intervals where these are known, the plan, what binds.
 
     Args:
         answer: at the sliders.
         how: which plans were priced.
-        known: the same with intervals; none while they are not there yet.
+        proven_run: the same with intervals; none while they are not there yet.
     """
-    run = known or answer.run
+    run = proven_run or answer.run
     best = run.best
     names = [name for name in dict.fromkeys((run.goal, *HEADLINES)) if best.get(name) == best.get(name, float("nan"))]
     names = [name for name in names if not (name == "time_s" and run.is_serving)]
@@ -70,9 +70,9 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
         state = Markup(
             '<p class="warn">No plan keeps all limits here; this one breaks them least, by {:.1%}.</p>'
         ).format(best["excess"])
-    told = remarks_text(dict(best))
-    doubt = Markup("<p>{}</p>").format(told) if told else ""
-    share = Markup("{:,} of {:,}").format(answer.kept, answer.plans)
+    doubts = remarks_text(dict(best))
+    doubt = Markup("<p>{}</p>").format(doubts) if doubts else ""
+    share = Markup("{:,} of {:,}").format(answer.feasible_count, answer.plans)
     return Markup(
         '<div role="status">{}<div class="figures">{}</div>{}<p><b>Plan</b> {}</p><p><b>Active constraints</b> {}</p>'
         '<p class="soft">Priced: {}; {} keep all limits.</p></div>'
@@ -83,8 +83,8 @@ def headline(answer: Explored, how: str, known: RunFolder | None) -> Markup:
 
 def _tile(run: RunFolder, name: str, best: Mapping[str, float]) -> Markup:
     metric = run.metric(name)
-    told = wording.interval(metric, best, name)
-    ends = Markup('<small title="90 % interval">{}</small>').format(told) if told else Markup("")
+    interval = wording.interval(metric, best, name)
+    ends = Markup('<small title="90 % interval">{}</small>').format(interval) if interval else Markup("")
     return Markup("<div><span>{}</span><b>{}</b>{}</div>").format(metric.label, metric.text(best[name]), ends)
 
 
@@ -92,9 +92,11 @@ def budgets(run: RunFolder) -> Markup:
     """Bars of the used share of each limit and memory, for the best plan."""
     lines: list[text_tables.BarLine] = []
     for what, value, bound, share in text_tables.budgets(run):
-        kept = feasible(share - 1)
+        meets_limit = feasible(share - 1)
         text = f"{share:.0%}" if share < float("inf") else "no capacity"
-        part = text_tables.Piece(what, "#0072b2" if kept else "#d55e00", min(share, 1.0), f"{value}, limit {bound}", "")
+        part = text_tables.Piece(
+            what, "#0072b2" if meets_limit else "#d55e00", min(share, 1.0), f"{value}, limit {bound}", ""
+        )
         lines.append(text_tables.BarLine(f"{what}: {value} ({bound})", (part,), text))
     return text_tables.bars(lines)
 
@@ -187,7 +189,7 @@ def _state(name: str, title: str, text: Markup) -> Markup:
 def share(setup: Given, values: Mapping[str, float], address: str) -> Markup:
     """Command, and link on this machine, that bring this page back."""
     overrides = overrides_of(setup.study, setup.overrides, setup.knobs, values)
-    words = shlex.join([*own_words(setup.study), *overrides])
+    words = shlex.join([*config_words(setup.study), *overrides])
     moved = {knob.key: repr(values[knob.key]) for knob in setup.knobs if values[knob.key] != knob.start}
     link = f"{address}?{urlencode(moved)}" if moved else address
     return Markup(
@@ -282,7 +284,7 @@ class Page:
         self._prover.ask(self.values)
         self._version, self._waiting, self._setting = 0, False, False
         self.answer: Explored = answerer.at(self.values)
-        self._known: RunFolder | None = None
+        self._proven_run: RunFolder | None = None
         self._proof_text = ""
         self.pieces = {name: Div(name=name, stylesheets=[INSIDE], sizing_mode="stretch_width") for name in PIECES}
         self.sliders = {knob.key: self._slider(knob.key) for knob in setup.knobs}
@@ -293,7 +295,7 @@ class Page:
         self._front, self._dots = charts.front_chart(self.answer.run, self.answer.dots)
         self._front.name = "front"
         self._roof: Any = None
-        self._place()
+        self._lay_out()
         self._show("job", lambda: job(setup, self.answer.run))
         self._show("fleet", lambda: fleet(setup.run))
         self._timer: Any = None
@@ -315,7 +317,7 @@ class Page:
         texts[round(knob.step(value))] = knob.text(value)
         return CustomJSTickFormatter(args={"texts": texts}, code=TEXTS)
 
-    def _place(self) -> None:
+    def _lay_out(self) -> None:
         document = self.document
         document.title = f"{self.given.title} · codesign explore"
         document.template = TEMPLATE  # pyright: ignore[reportAttributeAccessIssue]  (a text is one too)
@@ -364,7 +366,7 @@ class Page:
         """Price the place of the sliders and tell it; what takes longer comes later."""
         self._waiting = False
         self._version += 1
-        self._known = None
+        self._proven_run = None
         self._prover.ask(self.values)
         self.answer = self._answerer.at(self.values)
         self._tell()
@@ -373,7 +375,7 @@ class Page:
     def _tell(self) -> None:
         """Update all panels that are available at once."""
         answer, run = self.answer, self.answer.run
-        self._show("headline", lambda: headline(answer, self._answerer.how, self._known))
+        self._show("headline", lambda: headline(answer, self._answerer.how, self._proven_run))
         self._show("budgets", lambda: budgets(run))
         self._show("time", lambda: text_tables.time_bars(run, SHOWN_BARS))
         self._show("memory", lambda: text_tables.memory_bars(run, SHOWN_BARS))
@@ -381,21 +383,21 @@ class Page:
         data, unit = charts.front_data(run, answer.dots)
         self._dots.data = dict(data)
         self._front.xaxis[0].axis_label = f"{run.metric('time_s').label} [{unit}]"
-        self._told_proof()
+        self._show_proof()
 
     def _show(self, name: str, make: Callable[[], Markup]) -> None:
         text = str(or_why_not(make))
         if self.pieces[name].text != text:
             self.pieces[name].text = text
 
-    def _told_proof(self) -> None:
+    def _show_proof(self) -> None:
         state = self._prover.look()
         self._show("proof", lambda: proof(state, self.answer))
         self.best.disabled = state.state != DONE or not hardware_of(self.given, state.run or self.answer.run)
 
     def _look(self) -> None:
         """At the proof, now and then."""
-        self._told_proof()
+        self._show_proof()
 
     def _rest(self) -> None:
         """Ask for what takes longer once the sliders are at rest."""
@@ -418,7 +420,7 @@ class Page:
         try:
             if version != self._version:
                 return
-            if not self._answerer.whole:
+            if not self._answerer.all_plans:
                 answer = self._answerer.at(values, every=True)
             run = with_operations(self.given, answer.run)
             self.document.add_next_tick_callback(partial(self._later, version, answer, run))
@@ -437,7 +439,7 @@ class Page:
     def _later(self, version: int, answer: Explored, run: RunFolder) -> None:
         if version != self._version:
             return
-        if not self._answerer.whole:
+        if not self._answerer.all_plans:
             self.answer = answer
             self._tell()
         try:
@@ -458,7 +460,7 @@ class Page:
     def _last(self, version: int, run: RunFolder) -> None:
         if version != self._version:
             return
-        self._known = run
+        self._proven_run = run
         self._show("slopes", lambda: text_tables.elasticity_bars(run, SHOWN_SLOPES))
         self._show("headline", lambda: headline(self.answer, self._answerer.how, run))
         self.pieces["state"].text = ""

@@ -126,33 +126,33 @@ class Stranger(Matcher):
     def match(self, request: object) -> dict[str, Any] | None:
         """None lets a request pass."""
         first = getattr(request, "path", "/").split("/")[1:2]
-        known = bool(first) and secrets.compare_digest(first[0].encode(), self._token.encode())
+        authorized = bool(first) and secrets.compare_digest(first[0].encode(), self._token.encode())
         reads = getattr(request, "method", "") in READING
-        ours = known and reads and getattr(request, "host", "") == self._host()
+        ours = authorized and reads and getattr(request, "host", "") == self._host()
         socket = getattr(request, "path", "").rstrip("/").endswith("/ws")
         return None if ours and (not socket or has_session(request)) else {}
 
 
-def server_of(found: Given, port: int = 0, token: str = "", answerer: Answerer | None = None) -> tuple[Server, str]:
+def server_of(setup: Given, port: int = 0, token: str = "", answerer: Answerer | None = None) -> tuple[Server, str]:
     """A server that listens, and the address of its page.
 
     Raises:
         ConfigError: the port is taken.
     """
     token = token or secrets.token_urlsafe(TOKEN_BYTES)
-    shared = answerer or Answerer(found)
+    shared = answerer or Answerer(setup)
     pages: list[Page] = []
 
-    def told(document: Document) -> None:
+    def open_page(document: Document) -> None:
         context: Any = document.session_context
-        asked: dict[str, list[bytes]] = context.request.arguments if context else {}
+        arguments: dict[str, list[bytes]] = context.request.arguments if context else {}
         pages[:] = [page for page in pages if page.document.session_context is not None]
-        pages.append(Page(found, shared, document, address, moved(found.knobs, asked)))
+        pages.append(Page(setup, shared, document, address, moved(setup.knobs, arguments)))
 
     shorten_log_lines()
     try:
         made = Server(
-            {"/": Application(FunctionHandler(told))}, address=ADDRESS, port=port, prefix=f"/{token}",
+            {"/": Application(FunctionHandler(open_page))}, address=ADDRESS, port=port, prefix=f"/{token}",
             check_unused_sessions_milliseconds=CLOSE_MS, unused_session_lifetime_milliseconds=CLOSE_MS,
         )  # fmt: skip
     except OSError as error:

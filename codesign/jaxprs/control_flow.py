@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.jax_typed import make_jaxpr
-from ..core.rowwise import OWN, ROWWISE
+from ..core.rowwise import ROW_ARGUMENTS, ROWWISE
 from .numpy_primitives import behind, turned
-from .program import Equation, Program, flatten, kept, written_calls, written_out
+from .program import Equation, Program, cached, flatten, written_calls, written_out
 
 __all__ = ["DIGEST", "LOOPS", "ROWWISE", "Body", "Loop", "loop", "rows_at"]
 
@@ -47,15 +47,15 @@ class Body:
         late = [equation for equation in program.equations if moving.intersection(equation.outputs)]
         read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
         made = [slot for equation in early for slot in equation.outputs if slot in read]
-        constants = {slot: np.reshape(value, (*np.shape(value), 1)) for slot, value in program.known.items()}
-        self._known, first = list(constants.values()), program.inputs[:fixed]
+        constants = {slot: np.reshape(value, (*np.shape(value), 1)) for slot, value in program.constants.items()}
+        self._constants, first = list(constants.values()), program.inputs[:fixed]
         self._early = _function(program, early, first, made, list(constants))
         self._late = _function(program, late, (*program.inputs, *made), program.outputs, list(constants))
 
     def at(self, *fixed: np.ndarray) -> Callable[[Arrays], list[Any]]:
         """The program of its other arguments."""
-        made = self._early(fixed, self._known)
-        return lambda moving: self._late((*fixed, *moving, *made), self._known)
+        made = self._early(fixed, self._constants)
+        return lambda moving: self._late((*fixed, *moving, *made), self._constants)
 
     def __call__(self, *inputs: np.ndarray) -> list[Any]:
         """All outputs, [own axes, rows or 1] each."""
@@ -63,10 +63,10 @@ class Body:
 
 
 def _function(
-    program: Program, equations: Sequence[Equation], inputs: Sequence[int], outputs: Sequence[int], known: list[int]
+    program: Program, equations: Sequence[Equation], inputs: Sequence[int], outputs: Sequence[int], constants: list[int]
 ) -> Callable[[Arrays, Arrays], list[Any]]:
     calls = [_does(equation, [program.kinds[slot] for slot in equation.inputs]) for equation in equations]
-    return written_calls(equations, calls, inputs, outputs, known, {})
+    return written_calls(equations, calls, inputs, outputs, constants, {})
 
 
 def _does(equation: Equation, kinds: Sequence[Any]) -> Callable[..., Any]:
@@ -87,8 +87,8 @@ def _scan(
     def run(*inputs: np.ndarray) -> list[Any]:
         step, state, lists = body.at(*inputs[:num_consts]), list(inputs[num_consts:start]), inputs[start:]
         per_step: list[list[Any]] = []
-        for place in range(length)[:: -1 if reverse else 1]:
-            result = step([*state, *(each[place] for each in lists)])
+        for step_index in range(length)[:: -1 if reverse else 1]:
+            result = step([*state, *(each[step_index] for each in lists)])
             state = result[:num_carry]
             per_step.append(result[num_carry:])
         rounds = per_step[::-1] if reverse else per_step
@@ -125,8 +125,8 @@ def _cond(branches: Sequence[Any], **_: Any) -> Callable[..., list[Any]]:
         numbers = np.unique(taken).tolist()
         result = programs[numbers[0]](*inputs)
         for number in numbers[1:]:
-            own = programs[number](*inputs)
-            result = [np.where(taken == number, new, old) for new, old in zip(own, result, strict=True)]
+            outputs = programs[number](*inputs)
+            result = [np.where(taken == number, new, old) for new, old in zip(outputs, result, strict=True)]
         return result
 
     return run
@@ -145,8 +145,8 @@ LOOPS: dict[str, Callable[..., Callable[..., list[Any]]]] = {"scan": _scan, "whi
 # design would depend on what was asked before it.
 
 
-KEPT_PROGRAMS = 256
-KEPT_BYTES = 64 << 20  # of results, a loop
+CACHED_PROGRAMS = 256
+CACHE_BYTES = 64 << 20  # of results, a loop
 LEAST_ROWS, MOST_ROWS = 8, 2048  # of one call of NumPy; a batch goes on until its slowest row has ended
 WORKERS = min(2, os.cpu_count() or 1)
 DIGEST = 16  # bytes: two rows of 10^9 share one with a chance of 10^-21
@@ -171,10 +171,10 @@ class Loop:
         """
         self._several, self._bind = several, bind
         self._bodies: dict[Any, Body] = {}  # shapes and types of a row's inputs -> the loop
-        self._kept: dict[bytes, Row] = {}
+        self._cached: dict[bytes, Row] = {}
         self._bytes = 0
         self._lock = threading.Lock()
-        self.asked = self.done = 0
+        self.requested = self.done = 0
 
     def at(self, lead: int, *inputs: Any) -> Any:
         """Results of the loop, a list where it has several.
@@ -221,8 +221,8 @@ class Loop:
         for row, name in enumerate(names):
             first.setdefault(name, row)
         with self._lock:
-            self.asked += count
-            held = {name: self._kept[name] for name in first if name in self._kept}
+            self.requested += count
+            held = {name: self._cached[name] for name in first if name in self._cached}
         new = [name for name in first if name not in held]
         if new:
             places = np.array([first[name] for name in new])
@@ -234,18 +234,18 @@ class Loop:
             held |= made
         return _gathered([held[name] for name in names])
 
-    def _listed(self, found: Any) -> list[Any]:
-        return list(found) if self._several else [found]
+    def _listed(self, output: Any) -> list[Any]:
+        return list(output) if self._several else [output]
 
     def _keep(self, rows: dict[bytes, Row], results: Sequence[np.ndarray]) -> None:
         """Cache rows of results, emptied first where it would exceed its memory: a search asks again soon or never."""
         size = DIGEST * len(rows) + sum(part.nbytes for part in results)
         with self._lock:
             self.done += len(rows)
-            if self._bytes + size > KEPT_BYTES:
-                self._kept, self._bytes = {}, 0
-            if size <= KEPT_BYTES:
-                self._kept |= rows
+            if self._bytes + size > CACHE_BYTES:
+                self._cached, self._bytes = {}, 0
+            if size <= CACHE_BYTES:
+                self._cached |= rows
                 self._bytes += size
 
     def _computed(self, inputs: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
@@ -279,10 +279,10 @@ def _gathered(rows: Sequence[Row]) -> list[np.ndarray]:
 
 def _flat(x: np.ndarray, lead: int, points: tuple[int, ...]) -> np.ndarray:
     """[rows, *own shape], or one row where all points are alike."""
-    own = x.shape[lead:]
+    trailing = x.shape[lead:]
     if math.prod(x.shape[:lead]) == 1:
-        return x.reshape(1, *own)
-    return np.broadcast_to(x, (*points, *own)).reshape(-1, *own)
+        return x.reshape(1, *trailing)
+    return np.broadcast_to(x, (*points, *trailing)).reshape(-1, *trailing)
 
 
 def _pieces(inputs: Sequence[np.ndarray], count: int) -> Iterator[list[np.ndarray]]:
@@ -299,8 +299,8 @@ def _names(inputs: Sequence[np.ndarray], count: int) -> list[bytes]:
     """A digest of each row: the same whether an input is given a row each or once for all."""
     short = [_short(each) for each in inputs]
     columns = [np.broadcast_to(each, (count, each.shape[1])) for each in short]
-    told = np.ascontiguousarray(np.concatenate(columns, axis=1))
-    return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in told]  # a row is a buffer of bytes
+    rows = np.ascontiguousarray(np.concatenate(columns, axis=1))
+    return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in rows]  # a row is a buffer of bytes
 
 
 def _short(values: np.ndarray) -> np.ndarray:
@@ -322,7 +322,7 @@ def loop(primitive: Any, params: dict[str, Any]) -> Loop:
     return _loop(primitive, tuple(sorted(params.items())))
 
 
-@functools.lru_cache(maxsize=KEPT_PROGRAMS)
+@functools.lru_cache(maxsize=CACHED_PROGRAMS)
 def _loop(primitive: Any, settings: tuple[tuple[str, Any], ...]) -> Loop:
     bind = functools.partial(primitive.bind, **primitive.get_bind_params(dict(settings)))
     return Loop(bind, primitive.multiple_results)
@@ -368,7 +368,7 @@ class DistinctRows:
         if len(self._values) > MOST_VALUES:
             self._values = {}
         values, keys = self._values, _bytes_of(np.concatenate([rows.view(np.uint8), _tags(labels)[which]], axis=1))
-        missing = {key: place for place, key in enumerate(keys) if key not in values}
+        missing = {key: index for index, key in enumerate(keys) if key not in values}
         if missing:
             places = np.fromiter(missing.values(), np.intp, len(missing))
             values.update(zip(missing, self._computed(rows[places], labels[which[places]]).tolist(), strict=True))
@@ -403,11 +403,11 @@ def rows_at(name: str, lead: int, *inputs: Any) -> Any:
         inputs: its arguments.
     """
     arrays = [np.asarray(each) for each in inputs]
-    alike = [_of_all_points(each, lead) for each in arrays[OWN:]]
+    alike = [_of_all_points(each, lead) for each in arrays[ROW_ARGUMENTS:]]
     shared = [each for each in alike if each is not None]
     if len(shared) < len(alike):
         return _at_each_point(name, lead, arrays)
-    ranks = [each.ndim - lead - 1 for each in arrays[:OWN]]
+    ranks = [each.ndim - lead - 1 for each in arrays[:ROW_ARGUMENTS]]
     rows, labels = (
         each.reshape(*each.shape[:lead], *[1] * (max(ranks) - rank), *each.shape[lead:])
         for each, rank in zip(arrays, ranks, strict=False)
@@ -431,10 +431,10 @@ def _distinct(name: str, rows: np.ndarray, labels: np.ndarray, shared: Sequence[
     digest = hashlib.blake2b(digest_size=16)
     for each in shared:
         digest.update(np.ascontiguousarray(each).tobytes())
-    own = (rows.shape[-1:], rows.dtype), (labels.shape[-1:], labels.dtype), *((x.shape, x.dtype) for x in shared)
-    key = name, own, digest.digest()
+    signature = (rows.shape[-1:], rows.dtype), (labels.shape[-1:], labels.dtype), *((x.shape, x.dtype) for x in shared)
+    key = name, signature, digest.digest()
     with _lock:  # threads of one search ask for the same networks
-        return kept(_functions, key, lambda: DistinctRows(_body(name, own), shared), MOST_FUNCTIONS)
+        return cached(_functions, key, lambda: DistinctRows(_body(name, signature), shared), MOST_FUNCTIONS)
 
 
 @functools.lru_cache(maxsize=MOST_BODIES)

@@ -62,12 +62,12 @@ UNOPTIMISED = OPTIONS | {"xla_backend_optimization_level": 0}  # not its fast pr
 
 
 @functools.cache
-def _known_options(once: bool) -> dict[str, Any]:
+def _supported_options(once: bool) -> dict[str, Any]:
     """Compile options that this version of the compiler knows."""
-    return {name: value for name, value in (UNOPTIMISED if once else OPTIONS).items() if _is_known(name, value)}
+    return {name: value for name, value in (UNOPTIMISED if once else OPTIONS).items() if _is_supported(name, value)}
 
 
-def _is_known(name: str, value: Any) -> bool:
+def _is_supported(name: str, value: Any) -> bool:
     try:
         jax.jit(lambda x: x, compiler_options={name: value})(0.0)
     except Exception:  # the compiler names unknown options by an error of its own, not of Python's
@@ -81,7 +81,7 @@ def quick_jit(function: Callable[..., Any], *, once: bool = False) -> Callable[.
     Args:
         once: it runs once or twice on little data; compiled in half the time again, it runs several times slower.
     """
-    return jax.jit(function, compiler_options=_known_options(once))
+    return jax.jit(function, compiler_options=_supported_options(once))
 
 
 def traced_alone(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -155,18 +155,18 @@ def _program(traced: Any, axes: int = 0) -> InterpretedProgram:
 
 
 @functools.cache
-def _part(traced: Any, axes: int, asked: tuple[int, ...]) -> InterpretedProgram:
+def _part(traced: Any, axes: int, output_indices: tuple[int, ...]) -> InterpretedProgram:
     """Part of a traced program that the outputs at these places need."""
-    whole = _program(traced, axes)
-    outputs, steps = tuple(whole.outputs[place] for place in asked), list[InterpretedStep]()
+    full_program = _program(traced, axes)
+    outputs, steps = tuple(full_program.outputs[index] for index in output_indices), list[InterpretedStep]()
     needed = {*outputs}
-    for step in reversed(whole.steps):
+    for step in reversed(full_program.steps):
         if needed.isdisjoint(step.outputs):
             continue
         last = tuple({*step.inputs, *step.outputs} - needed)
         needed |= {*step.inputs}
         steps.append(step._replace(done_with=last))
-    return InterpretedProgram(whole.slots, whole.inputs, outputs, steps[::-1])
+    return InterpretedProgram(full_program.slots, full_program.inputs, outputs, steps[::-1])
 
 
 def forget_programs() -> None:
@@ -231,25 +231,27 @@ class Crossed:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._traced = jax.jit(function)
 
-    def __call__(self, given: Any, values: dict[str, np.ndarray], asked: Collection[int] | None = None) -> Any:
+    def __call__(self, given: Any, values: dict[str, np.ndarray], output_indices: Collection[int] | None = None) -> Any:
         """Evaluate all combinations.
 
         Args:
             given: what all of them share.
             values: by name.
-            asked: places of the results that are computed, in the order of `jax.tree.leaves`, None for the others;
+            output_indices: of the results that are computed, in the order of `jax.tree.leaves`; others are None;
                 none: all.
         """
         trace, axes = self._trace(given, values), len(values)
         fixed = [np.asarray(leaf).reshape((1,) * axes + np.shape(leaf)) for leaf in jax.tree.leaves(given)]
         shapes = {name: [-1 if axis == index else 1 for axis in range(axes)] for index, name in enumerate(values)}
         spread = [np.reshape(values[name], shapes[name]) for name in sorted(values)]  # as JAX orders them
-        program = _program(trace.jaxpr, axes) if asked is None else _part(trace.jaxpr, axes, tuple(asked))
+        program = (
+            _program(trace.jaxpr, axes) if output_indices is None else _part(trace.jaxpr, axes, tuple(output_indices))
+        )
         with np.errstate(all="ignore"):
             result = _run(program, *fixed, *spread)
-        if asked is not None:
-            known = dict(zip(asked, result, strict=True))
-            result = [known.get(place) for place in range(len(trace.jaxpr.jaxpr.outvars))]
+        if output_indices is not None:
+            computed = dict(zip(output_indices, result, strict=True))
+            result = [computed.get(position) for position in range(len(trace.jaxpr.jaxpr.outvars))]
         return jax.tree.unflatten(jax.tree.structure(trace.out_info), result)
 
     def read(self, given: Any, names: Iterable[str]) -> list[np.ndarray]:

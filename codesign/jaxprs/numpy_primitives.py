@@ -52,16 +52,16 @@ def _alike(lead: int, parts: Sequence[Any]) -> list[Any]:
 
 def _broadcast(lead: int, x: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
     """Axis i of x becomes axis `broadcast_dimensions[i]` of the result."""
-    front, own = np.shape(x)[:lead], np.shape(x)[lead:]
+    front, trailing = np.shape(x)[:lead], np.shape(x)[lead:]
     spread = [1] * len(shape)
-    for axis, size in zip(broadcast_dimensions, own, strict=True):
+    for axis, size in zip(broadcast_dimensions, trailing, strict=True):
         spread[axis] = size
     return np.broadcast_to(np.reshape(x, (*front, *spread)), (*front, *shape))
 
 
 def _slice(lead: int, x: Any, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
-    own = map(slice, start_indices, limit_indices, strides or [None] * (x.ndim - lead))
-    return x[(*([slice(None)] * lead), *own)]
+    slices = map(slice, start_indices, limit_indices, strides or [None] * (x.ndim - lead))
+    return x[(*([slice(None)] * lead), *slices)]
 
 
 def _split(lead: int, x: Any, sizes: Any, axis: int) -> list[Any]:
@@ -76,11 +76,11 @@ def _cumsum(lead: int, x: Any, axis: int, reverse: bool, **_: Any) -> Any:
 def _round(lead: int, x: Any, rounding_method: Any) -> Any:
     if int(rounding_method) == 1:  # halves to even; else away from zero
         return np.rint(x)
-    whole = np.trunc(x)
-    return np.where(np.abs(x - whole) == 0.5, whole + np.copysign(1.0, x), np.rint(x))[()]
+    truncated = np.trunc(x)
+    return np.where(np.abs(x - truncated) == 0.5, truncated + np.copysign(1.0, x), np.rint(x))[()]
 
 
-def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+def _arg_extremum(find: Callable[..., Any]) -> Callable[..., Any]:
     """Index of the least or largest entry along one axis."""
 
     def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
@@ -90,9 +90,9 @@ def _place(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _iota(lead: int, dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
-    own = [1] * len(shape)
-    own[dimension] = shape[dimension]
-    numbers = np.arange(shape[dimension], dtype=dtype).reshape(own)
+    broadcast_shape = [1] * len(shape)
+    broadcast_shape[dimension] = shape[dimension]
+    numbers = np.arange(shape[dimension], dtype=dtype).reshape(broadcast_shape)
     return np.broadcast_to(numbers, (*([1] * lead), *shape))
 
 
@@ -115,18 +115,18 @@ def _gather(
         return values.reshape(spread)
 
     for axis, (size, length) in enumerate(zip(shape, slice_sizes, strict=True)):
-        place: Any = np.zeros((1,) * (lead + rank), dtype=np.int64)
+        index: Any = np.zeros((1,) * (lead + rank), dtype=np.int64)
         if axis in d.start_index_map:
             start = along(indices[..., d.start_index_map.index(axis)].astype(np.int64), of_batch)
-            kept = np.clip(start, 0, size - length)
-            inside, place = inside & (start == kept), kept
+            clipped = np.clip(start, 0, size - length)
+            inside, index = inside & (start == clipped), clipped
         if axis in d.operand_batching_dims:
             number = d.start_indices_batching_dims[d.operand_batching_dims.index(axis)]
-            place = np.arange(size).reshape([size if a == of_batch[number] else 1 for a in range(lead + rank)])
+            index = np.arange(size).reshape([size if a == of_batch[number] else 1 for a in range(lead + rank)])
         elif axis not in d.collapsed_slice_dims:
-            own = lead + next(offsets)
-            place = place + np.arange(length).reshape([length if a == own else 1 for a in range(lead + rank)])
-        places.append(place)
+            offset_axis = lead + next(offsets)
+            index = index + np.arange(length).reshape([length if a == offset_axis else 1 for a in range(lead + rank)])
+        places.append(index)
     points = [
         np.arange(size).reshape([size if a == axis else 1 for a in range(lead + rank)])
         for axis, size in enumerate(x.shape[:lead])
@@ -153,17 +153,17 @@ def _dynamic_slice(lead: int, x: Any, *starts: Any, slice_sizes: Any) -> Any:
 
 def _pad(lead: int, x: Any, value: Any, padding_config: Any) -> Any:
     """x among copies of a number: so many before, behind and between; what lies outside is cut off."""
-    front, own = np.broadcast_shapes(np.shape(x)[:lead], np.shape(value)[:lead]), np.shape(x)[lead:]
-    into, kept, sizes = [slice(None)] * lead, [slice(None)] * lead, []
-    for size, (low, high, between) in zip(own, padding_config, strict=True):
+    front, trailing = np.broadcast_shapes(np.shape(x)[:lead], np.shape(value)[:lead]), np.shape(x)[lead:]
+    into, retained, sizes = [slice(None)] * lead, [slice(None)] * lead, []
+    for size, (low, high, between) in zip(trailing, padding_config, strict=True):
         step, length = between + 1, max(low + high + max(size + (size - 1) * between, 0), 0)
         first, end = max(-(low // step), 0), min(max((length - low + between) // step, 0), size)
         into.append(slice(low + first * step, low + first * step + max(end - first, 0) * step, step))
-        kept.append(slice(first, max(end, first)))
+        retained.append(slice(first, max(end, first)))
         sizes.append(length)
     result = np.empty((*front, *sizes), dtype=x.dtype)
-    result[...] = np.reshape(value, (*np.shape(value), *[1] * len(own)))
-    result[tuple(into)] = np.asarray(x)[tuple(kept)]
+    result[...] = np.reshape(value, (*np.shape(value), *[1] * len(trailing)))
+    result[tuple(into)] = np.asarray(x)[tuple(retained)]
     return result[()]
 
 
@@ -178,11 +178,11 @@ def _dot(lead: int, x: Any, y: Any, dimension_numbers: Any, **_: Any) -> Any:
     cols = [axis for axis in range(lead, y.ndim) if axis not in (*also_shared, *also_summed)]
     left, right = x.transpose(*front, *shared, *rows, *summed), y.transpose(*front, *also_shared, *also_summed, *cols)
     outside, depth = lead + len(shared), math.prod(x.shape[axis] for axis in summed)
-    own = *(x.shape[axis] for axis in rows), *(y.shape[axis] for axis in cols)
-    left = left.reshape(*left.shape[:outside], math.prod(own[: len(rows)]), depth)
-    right = right.reshape(*right.shape[:outside], depth, math.prod(own[len(rows) :]))
+    free_shape = *(x.shape[axis] for axis in rows), *(y.shape[axis] for axis in cols)
+    left = left.reshape(*left.shape[:outside], math.prod(free_shape[: len(rows)]), depth)
+    right = right.reshape(*right.shape[:outside], depth, math.prod(free_shape[len(rows) :]))
     result = np.matmul(left, right)  # by a library of products, which einsum of two arrays does not use
-    return result.reshape(*result.shape[:outside], *own)[()]
+    return result.reshape(*result.shape[:outside], *free_shape)[()]
 
 
 SHAPED: dict[str, Callable[..., Any]] = {
@@ -209,8 +209,8 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "dynamic_slice": _dynamic_slice,
     "pad": _pad,
     "round": _round,
-    "argmin": _place(np.argmin),
-    "argmax": _place(np.argmax),
+    "argmin": _arg_extremum(np.argmin),
+    "argmax": _arg_extremum(np.argmax),
     "iota": _iota,
 }
 """Primitive -> (axes in front, arguments, settings) -> the same by NumPy. All others are done by JAX itself."""
@@ -248,9 +248,9 @@ def doer(
     return functools.partial(by_jax, bind, jax.vmap(bind), primitive.multiple_results, lead)
 
 
-def several(found: Any) -> list[Any]:
+def several(output: Any) -> list[Any]:
     """Result of what `doer` made, as a list also where the primitive has one result."""
-    return found if isinstance(found, list) else [found]
+    return output if isinstance(output, list) else [output]
 
 
 @functools.cache
@@ -325,7 +325,7 @@ def by_jax(bind: Callable[..., Any], batched: Callable[..., Any], several: bool,
 # is done in a way of its own.
 
 
-def _place_behind(find: Callable[..., Any], best: Callable[..., Any]) -> Callable[..., Any]:
+def _arg_extremum_behind(find: Callable[..., Any], best: Callable[..., Any]) -> Callable[..., Any]:
     """Index of the least or largest along an axis: the first that equals it, as a search would turn the array."""
 
     def run(lead: int, x: Any, axes: Any, index_dtype: Any) -> Any:
@@ -333,11 +333,11 @@ def _place_behind(find: Callable[..., Any], best: Callable[..., Any]) -> Callabl
         result = best(x, axis)
         if x.dtype.kind == "f" and np.isnan(result).any():
             return find(x, axis).astype(index_dtype)[()]
-        place, missed = np.zeros(result.shape, dtype=index_dtype), np.ones(result.shape, dtype=bool)
+        index, missed = np.zeros(result.shape, dtype=index_dtype), np.ones(result.shape, dtype=bool)
         for each in np.moveaxis(x, axis, 0)[:-1]:
             missed &= each != result
-            place += missed
-        return place
+            index += missed
+        return index
 
     return run
 
@@ -346,7 +346,7 @@ def _gather_behind(
     lead: int, x: Any, indices: Any, dimension_numbers: Any, slice_sizes: Any, mode: Any, fill_value: Any, **_: Any
 ) -> Any:
     """Slices of x at places, as XLA defines it: where each number is in memory is counted, then all are taken."""
-    own, batch = x.shape[: x.ndim - lead], indices.shape[: indices.ndim - lead - 1]
+    leading, batch = x.shape[: x.ndim - lead], indices.shape[: indices.ndim - lead - 1]
     d, rank = dimension_numbers, len(batch) + len(dimension_numbers.offset_dims)
     of_batch, offsets = [axis for axis in range(rank) if axis not in d.offset_dims], iter(d.offset_dims)
     fills = mode is None or "FILL" in str(mode)
@@ -358,20 +358,20 @@ def _gather_behind(
             shape[axis] = size
         return values.reshape(*shape, *behind)
 
-    for axis, (size, length) in enumerate(zip(own, slice_sizes, strict=True)):
-        place: Any = np.zeros((1,) * (rank + lead), dtype=np.int64)
+    for axis, (size, length) in enumerate(zip(leading, slice_sizes, strict=True)):
+        index: Any = np.zeros((1,) * (rank + lead), dtype=np.int64)
         if axis in d.start_index_map:
             start = indices[(*([slice(None)] * len(batch)), d.start_index_map.index(axis))].astype(np.int64)
             start = along(start, of_batch, start.shape[len(batch) :])
-            place = np.minimum(np.maximum(start, 0), size - length)
-            inside = inside & (start == place) if fills else inside
+            index = np.minimum(np.maximum(start, 0), size - length)
+            inside = inside & (start == index) if fills else inside
         if axis in d.operand_batching_dims:
             number = d.start_indices_batching_dims[d.operand_batching_dims.index(axis)]
-            place = along(np.arange(size), [of_batch[number]])
+            index = along(np.arange(size), [of_batch[number]])
         elif axis not in d.collapsed_slice_dims:
-            place = place + along(np.arange(length), [int(next(offsets))])
-        at = at * size + place
-    for axis, size in enumerate(x.shape[len(own) :]):
+            index = index + along(np.arange(length), [int(next(offsets))])
+        at = at * size + index
+    for axis, size in enumerate(x.shape[len(leading) :]):
         at = at * size + np.arange(size).reshape([size if a == axis else 1 for a in range(lead)])
     result = np.ascontiguousarray(x).reshape(-1).take(at)
     if fills:
@@ -383,9 +383,9 @@ def _gather_behind(
 
 def _broadcast_behind(lead: int, x: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
     """Axis i of x becomes axis `broadcast_dimensions[i]` of the result."""
-    own, points = x.shape[: x.ndim - lead], x.shape[x.ndim - lead :]
+    leading, points = x.shape[: x.ndim - lead], x.shape[x.ndim - lead :]
     spread = [1] * len(shape)
-    for axis, size in zip(broadcast_dimensions, own, strict=True):
+    for axis, size in zip(broadcast_dimensions, leading, strict=True):
         spread[axis] = size
     result = x.reshape(*spread, *points)
     return result if tuple(spread) == tuple(shape) else np.broadcast_to(result, (*shape, *points))
@@ -410,8 +410,8 @@ BEHIND: dict[str, Callable[..., Any]] = {
     "reduce_prod": _reduced(np.multiply),
     "reduce_max": _reduced(np.maximum),
     "reduce_min": _reduced(np.minimum),
-    "argmin": _place_behind(np.argmin, np.min),
-    "argmax": _place_behind(np.argmax, np.max),
+    "argmin": _arg_extremum_behind(np.argmin, np.min),
+    "argmax": _arg_extremum_behind(np.argmax, np.max),
 }
 """Primitive -> (axes behind, arguments, settings) -> the same as with those axes in front."""
 
@@ -451,8 +451,8 @@ def turned(does: Callable[..., Any], lead: int) -> Callable[..., Any]:
     """Run a function on arrays whose axes of points stand behind, turned to the front as views."""
 
     def front(x: Any) -> Any:
-        own = x.ndim - lead
-        return x.transpose((*range(own, x.ndim), *range(own))) if own else x
+        leading = x.ndim - lead
+        return x.transpose((*range(leading, x.ndim), *range(leading))) if leading else x
 
     def back(x: Any) -> Any:
         return x.transpose((*range(lead, x.ndim), *range(lead))) if x.ndim > lead else x

@@ -18,7 +18,7 @@ from ..core.errors import ConfigError
 from ..core.smooth import OPERATION
 
 __all__ = [
-    "DERIVED", "Equation", "Program", "chained", "flatten", "inside", "kept", "key_of", "likeness", "reduced",
+    "DERIVED", "Equation", "Program", "cached", "chained", "flatten", "inside", "key_of", "likeness", "reduced",
     "written_calls", "written_out",
 ]  # fmt: skip
 
@@ -70,10 +70,10 @@ class Equation(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Equations in order; `known` holds what is a plain array from the start."""
+    """Equations in order; `constants` holds what is a plain array from the start."""
 
     equations: list[Equation]
-    known: dict[int, np.ndarray]
+    constants: dict[int, np.ndarray]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     shapes: list[tuple[int, ...]]
@@ -88,7 +88,7 @@ class Program(NamedTuple):
         return frozenset(result)
 
 
-def kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
+def cached(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
     """Cached value of a key, made where it is missing; the least recently used entry is dropped."""
     if key not in store:
         store[key] = make()
@@ -122,7 +122,7 @@ def _one_of(name: str, inner: Any) -> Any:
     if inner.consts:
         return inner
     arguments = tuple((aval.shape, aval.dtype.str, bool(aval.weak_type)) for aval in inner.in_avals)
-    return kept(_operations, (name, arguments, str(inner)), lambda: inner, MOST_OPERATIONS)
+    return cached(_operations, (name, arguments, str(inner)), lambda: inner, MOST_OPERATIONS)
 
 
 def flatten(closed: Any) -> Program:
@@ -135,7 +135,7 @@ class _Flat:
 
     def __init__(self) -> None:
         self._listed: list[Equation] = []
-        self._known: dict[int, np.ndarray] = {}
+        self._constants: dict[int, np.ndarray] = {}
         self._shapes: list[tuple[int, ...]] = []
         self._kinds: list[np.dtype] = []
         self._opened: dict[int, tuple[Any, Any]] = {}  # programs that came open, each with itself closed
@@ -147,7 +147,7 @@ class _Flat:
         outputs = self._inline(closed, inputs)
         equations = _needed(self._listed, outputs)
         read = {slot for equation in equations for slot in equation.inputs}.union(outputs)
-        constants = {slot: value for slot, value in self._known.items() if slot in read}
+        constants = {slot: value for slot, value in self._constants.items() if slot in read}
         return Program(equations, constants, tuple(inputs), tuple(outputs), self._shapes, self._kinds)
 
     def _new(self, variables: Sequence[Any]) -> list[int]:
@@ -161,7 +161,7 @@ class _Flat:
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._seen:
             self._seen[key] = [len(self._shapes)]
-            self._known[len(self._shapes)] = array
+            self._constants[len(self._shapes)] = array
             self._shapes.append(array.shape)
             self._kinds.append(array.dtype)
         return self._seen[key][0]
@@ -203,17 +203,17 @@ class _Flat:
         if name in CALLS and not named:
             return self._inline(inner, inputs)
         name, inner = (title, _one_of(title, inner)) if named else (name, inner)
-        told = equation.source_info.traceback
+        traceback = equation.source_info.traceback
         if name in OUTWARD:
-            where = Equation(name, None, {}, (), (), None, told).where
+            where = Equation(name, None, {}, (), (), None, traceback).where
             raise ConfigError(
                 f"{where}: {name} asks Python for a number: a traced model can only hold functions of JAX"
             )
-        own = Equation(name, equation.primitive, equation.params, tuple(inputs), (), inner, told)
-        key = key_of(own, own.inputs)
+        flat_equation = Equation(name, equation.primitive, equation.params, tuple(inputs), (), inner, traceback)
+        key = key_of(flat_equation, flat_equation.inputs)
         if key not in self._seen:
             self._seen[key] = self._new(equation.outvars)
-            self._listed.append(own._replace(outputs=tuple(self._seen[key])))
+            self._listed.append(flat_equation._replace(outputs=tuple(self._seen[key])))
         return self._seen[key]
 
 
@@ -230,7 +230,7 @@ def chained(first: Program, second: Program, fed: Mapping[int, int], also: Seque
     later = [e._replace(inputs=moved(e.inputs), outputs=moved(e.outputs)) for e in second.equations]
     joined = Program(
         [*first.equations, *later],
-        first.known | {slot + shift: value for slot, value in second.known.items()},
+        first.constants | {slot + shift: value for slot, value in second.constants.items()},
         (*first.inputs, *moved([slot for slot in second.inputs if slot not in fed])),
         (*moved(second.outputs), *also),
         [*first.shapes, *second.shapes],
@@ -246,31 +246,32 @@ def written_out(program: Program, left: Collection[str] = ()) -> Program:
         program: any.
         left: names of primitives that stay as they are, such as `DERIVED`: what is inlined has the slopes of its parts.
     """
-    whole = program
-    while any(_opens(equation, left) for equation in whole.equations):
-        listed, known = list[Equation](), dict(whole.known)
-        shapes, kinds = list(whole.shapes), list(whole.kinds)
+    inlined = program
+    while any(_opens(equation, left) for equation in inlined.equations):
+        listed, constants = list[Equation](), dict(inlined.constants)
+        shapes, kinds = list(inlined.shapes), list(inlined.kinds)
         same: dict[int, int] = {}
-        for equation in whole.equations:
+        for equation in inlined.equations:
             inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
             if not _opens(equation, left):
                 listed.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
                 continue
             inner, shift = inside(equation.inner), len(shapes)
-            place = dict(zip(inner.inputs, inputs, strict=True))
+            renamed_slots = dict(zip(inner.inputs, inputs, strict=True))
             for part in inner.equations:
                 moved = [
-                    tuple(place.get(slot, slot + shift) for slot in slots) for slots in (part.inputs, part.outputs)
+                    tuple(renamed_slots.get(slot, slot + shift) for slot in slots)
+                    for slots in (part.inputs, part.outputs)
                 ]
                 listed.append(part._replace(inputs=moved[0], outputs=moved[1]))
-            known |= {slot + shift: value for slot, value in inner.known.items()}
+            constants |= {slot + shift: value for slot, value in inner.constants.items()}
             shapes += inner.shapes
             kinds += inner.kinds
-            result = [place.get(slot, slot + shift) for slot in inner.outputs]
+            result = [renamed_slots.get(slot, slot + shift) for slot in inner.outputs]
             same |= dict(zip(equation.outputs, result, strict=True))
-        outputs = tuple(same.get(slot, slot) for slot in whole.outputs)
-        whole = Program(listed, known, whole.inputs, outputs, shapes, kinds)
-    return reduced(whole)
+        outputs = tuple(same.get(slot, slot) for slot in inlined.outputs)
+        inlined = Program(listed, constants, inlined.inputs, outputs, shapes, kinds)
+    return reduced(inlined)
 
 
 def _opens(equation: Equation, left: Collection[str]) -> bool:
@@ -287,28 +288,28 @@ def reduced(program: Program) -> Program:
     """Remove common subexpressions and what no output needs from a program."""
     same: dict[int, int] = {}
     seen: dict[Any, tuple[int, ...]] = {}
-    for slot, value in program.known.items():
+    for slot, value in program.constants.items():
         key = (value.dtype.str, value.shape, value.tobytes())
         same[slot] = seen.setdefault(key, (slot,))[0]
-    kept: list[Equation] = []
+    retained: list[Equation] = []
     settings: dict[int, Any] = {}  # of parameters: copies of an operation share them
     number: dict[Any, int] = {}  # of settings, which take long to compare
     now = same.get
     for equation in program.equations:
         name, _, params, given, results, inner, _ = equation
         inputs = tuple([now(slot, slot) for slot in given])
-        told = id(params) if inner is None else id(inner)
-        if told not in settings:
+        identity = id(params) if inner is None else id(inner)
+        if identity not in settings:
             of_key = key_of(equation, ())[-1]
-            settings[told] = number.setdefault(of_key, len(number))
-        key = (name, tuple(sorted(inputs)) if name in EITHER_WAY else inputs, settings[told])
+            settings[identity] = number.setdefault(of_key, len(number))
+        key = (name, tuple(sorted(inputs)) if name in EITHER_WAY else inputs, settings[identity])
         outputs = seen.setdefault(key, results)
         if outputs is results:
-            kept.append(equation if inputs == given else equation._replace(inputs=inputs))
+            retained.append(equation if inputs == given else equation._replace(inputs=inputs))
         else:
             same |= dict(zip(results, outputs, strict=True))
     outputs = tuple(same.get(slot, slot) for slot in program.outputs)
-    return program._replace(equations=_needed(kept, outputs), outputs=outputs)
+    return program._replace(equations=_needed(retained, outputs), outputs=outputs)
 
 
 _name_of = operator.itemgetter(0)
@@ -330,7 +331,7 @@ def key_of(equation: Equation, inputs: tuple[Any, ...]) -> Any:
 
 
 def likeness(program: Program, *, values: bool = True) -> Any:
-    """Programs of equal likeness do the same; slot by slot, where their `known` do not differ.
+    """Programs of equal likeness do the same; slot by slot, where their `constants` do not differ.
 
     Args:
         program: of any origin: two traces of the same functions are alike.
@@ -338,7 +339,7 @@ def likeness(program: Program, *, values: bool = True) -> Any:
     """
     numbers = (
         (slot, value.shape, value.dtype.str, value.tobytes() if values else b"")
-        for slot, value in sorted(program.known.items())
+        for slot, value in sorted(program.constants.items())
     )
     inputs = tuple((slot, program.shapes[slot], str(program.kinds[slot])) for slot in program.inputs)
     equations = tuple(
@@ -361,12 +362,12 @@ def _kind_of(equation: Equation) -> Any:
 
 
 def _needed(equations: list[Equation], outputs: Sequence[int]) -> list[Equation]:
-    wanted, kept = set(outputs), list[Equation]()
+    wanted, needed = set(outputs), list[Equation]()
     for equation in reversed(equations):
         if not wanted.isdisjoint(equation.outputs):
             wanted.update(equation.inputs)
-            kept.append(equation)
-    return kept[::-1]
+            needed.append(equation)
+    return needed[::-1]
 
 
 # A list of operations written out as one Python function, so that little is spent between two of them.

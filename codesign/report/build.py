@@ -111,7 +111,7 @@ def without_pictures(text: str) -> str:
 
 
 def _sections(run: RunFolder, pictures: bool) -> list[Section]:
-    return [_section(run, title, make, pictures) for title, make in SECTIONS if _asked(run, title)]
+    return [_section(run, title, make, pictures) for title, make in SECTIONS if _is_shown(run, title)]
 
 
 def _page(run: RunFolder, sections: list[Section]) -> str:
@@ -133,12 +133,12 @@ def _page(run: RunFolder, sections: list[Section]) -> str:
         slides=proof.slides(run),
         goal=run.metric(run.goal),
         library=pages.library(),
-        script=pages.own_script(),
+        script=pages.inline_script(),
         config=(run.path / "config.yaml").read_text(encoding="utf-8"),
     )
 
 
-def _asked(run: RunFolder, title: str) -> bool:
+def _is_shown(run: RunFolder, title: str) -> bool:
     """True if a section belongs to this kind of run at all."""
     if title == "Proof":
         return run.certificate is not None and run.certificate.front is None
@@ -216,8 +216,8 @@ def _time(run: RunFolder) -> Section:
     table = series.time_breakdown(run)
     best = table.iloc[0] / table.iloc[0].sum()
     largest = best.sort_values(ascending=False, kind="stable").head(3)
-    known = run.labels(PARTS, run.words.parts)
-    words = [f"{number(share, '%', 2)} {known.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
+    parts = run.labels(PARTS, run.words.parts)
+    words = [f"{number(share, '%', 2)} {parts.get(str(name), (str(name),))[0]}" for name, share in largest.items()]
     text = f"One {run.words.step} of the best design: {', '.join(words)}. ".replace("comm.", "communication")
     text += "Communication counts as far as arithmetic does not hide it."
     picture = Picture("time_breakdown", "Time of the best designs by part", "figures", run)
@@ -235,7 +235,9 @@ def _front(run: RunFolder) -> Section:
         )
     text += " Choose some with the mouse: the table above shows these; a row that is pointed at shows its place here."
     places = table.index
-    named = table.assign(name=[f"#{place + 1} {wording.degrees(row)}," for place, row in _rows_at(run, places)])
+    named = table.assign(
+        name=[f"#{row_number + 1} {wording.degrees(row)}," for row_number, row in _rows_at(run, places)]
+    )
     named["best"] = named.index == 0
     data, unit = charts.front_data(run, named)
     data["design"] = [f"{run.designs['design'][at]:g}" if "design" in run.designs else str(at) for at in places]
@@ -247,7 +249,7 @@ def _front(run: RunFolder) -> Section:
 def _rows_at(run: RunFolder, places: pd.Index) -> Iterator[tuple[int, dict[Any, Any]]]:
     """(place, plan) of some designs."""
     plans = run.designs[[f"var.{name}" for name in run.columns("var.")]].to_dict(orient="records")
-    return ((int(place), plans[int(place)] if plans else {}) for place in places)
+    return ((int(row_number), plans[int(row_number)] if plans else {}) for row_number in places)
 
 
 def _roofline(run: RunFolder) -> Section:
@@ -346,8 +348,8 @@ def _hours(run: RunFolder) -> Section:
 
 def fleet_sections(run: RunFolder) -> list[Section]:
     """Sections of a run that are of a fleet, those that it has."""
-    own = (("Fleet", _fleet), ("Replicas by the hour", _hours))
-    return [_section(run, title, make, pictures=True) for title, make in own if _asked(run, title)]
+    fleet_only = (("Fleet", _fleet), ("Replicas by the hour", _hours))
+    return [_section(run, title, make, pictures=True) for title, make in fleet_only if _is_shown(run, title)]
 
 
 SECTIONS: tuple[tuple[str, Callable[[RunFolder], Section]], ...] = (

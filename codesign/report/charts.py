@@ -136,11 +136,11 @@ def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]
     """(marks of the operations, roofs, names of the heaviest groups of marks, ends of the intensity axis)."""
     ops = series.roofline(run)
     result, (low, high) = series.roofs(ops), series.roofline_ends(ops)
-    known = [KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o")) for kind in ops["family"]]
+    kinds_drawn = [KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o")) for kind in ops["family"]]
     marks: Data = {
         "x": ops["intensity"].tolist(), "y": ops["achieved_flops_per_s"].tolist(),
-        "size": _sizes(ops).tolist(), "colour": [each[1] for each in known],
-        "kind": [str(each[0]) for each in known], "name": [str(escape(name)) for name in ops["name"]],
+        "size": _sizes(ops).tolist(), "colour": [each[1] for each in kinds_drawn],
+        "kind": [str(each[0]) for each in kinds_drawn], "name": [str(escape(name)) for name in ops["name"]],
         "share": [f"{share:.1%}" for share in ops["share"]],
         "rate": [number(rate, "FLOP/s") for rate in ops["achieved_flops_per_s"]],
         "of_peak": [f"{a / p:.0%}" for a, p in zip(ops["achieved_flops_per_s"], ops["peak_flops_per_s"], strict=True)],
@@ -165,25 +165,25 @@ def roofline_data(run: RunFolder) -> tuple[Data, Data, Data, tuple[float, float]
 
 
 def _beneath(
-    words: Sequence[Named], told: Sequence[Named], marks: Data, roofs: Data, ends: tuple[float, float]
+    words: Sequence[Named], ridges: Sequence[Named], marks: Data, roofs: Data, ends: tuple[float, float]
 ) -> list[float]:
     """Offset of each text from its mark, beneath marks and texts that it would cover, in pixels of a small chart.
 
     Args:
         words: text, and the place of its mark.
-        told: of roofs, and where they begin.
+        ridges: of roofs, and where they begin.
         marks, roofs, ends: of the chart.
     """
     bottom, top = roof_ends(marks, roofs)
     across, up = PLOT_PX[0] / np.log(ends[1] / ends[0]), PLOT_PX[1] / np.log(top / bottom)
     x, y = across * np.log(np.array(marks["x"])), up * np.log(np.array(marks["y"]))
     taken = [(a - r, a + r, b - r, b + r) for a, b, r in zip(x, y, np.array(marks["size"]) / 2, strict=True)]
-    for text, ridge, peak in told:  # left of where a roof begins, above it
+    for text, ridge, peak in ridges:  # left of where a roof begins, above it
         a, b = across * np.log(ridge), up * np.log(peak)
         taken += [(a, np.inf, b - 2, b + 2), (a - LETTER_PX * len(text), a, b + ABOVE_PX, b + ABOVE_PX + LINE_PX)]
     middle, result = across * np.log(ends[0] * ends[1]) / 2, list[float]()
-    for text, place, rate in words:
-        a, b = across * np.log(place), up * np.log(rate)
+    for text, intensity, rate in words:
+        a, b = across * np.log(intensity), up * np.log(rate)
         left, right = (a - LETTER_PX * len(text), a) if a > middle else (a, a + LETTER_PX * len(text))
         beside, under = [one for one in taken if one[0] < right and one[1] > left], b - LINE_PX
         while covered := [one[2] for one in beside if one[2] < under + LINE_PX and one[3] > under]:

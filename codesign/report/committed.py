@@ -66,8 +66,8 @@ def write_experiment_report(
         lines += [f"## {name}", ""]
         if is_claims:
             verdicts = [verdict for verdict in _verdicts(frame) if verdict != "no bar"]
-            told = f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met."
-            lines += [told if verdicts else "None of the claims has a bar: the question is our own.", ""]
+            verdict_text = f"{verdicts.count('yes')} of {len(verdicts)} claims with a bar are met."
+            lines += [verdict_text if verdicts else "None of the claims has a bar: the question is our own.", ""]
             lines += _by_kind(frame)
         if is_claims:
             heading, shown = _most_telling(shown)
@@ -197,8 +197,8 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
     figures = {path.stem.replace("_", " "): path.read_bytes() for path in sorted((run.path / "figures").glob("*.png"))}
     units = {str(name): run.unit(str(name)) for name in table if run.setting(f"space.hardware.{name}")}
     lines = [
-        f"**Best design.** {wording.found(run)}",
-        f"**Objective.** {wording.asked(run)}",
+        f"**Best design.** {wording.best_design(run)}",
+        f"**Objective.** {wording.objective_text(run)}",
         f"**Design.** {wording.design(run)}",
     ]
     lines += [f"**Confidence.** {wording.certainty(run)}"]
@@ -207,5 +207,5 @@ def write_run_report(run_folder: Path | str, folder: Path | str) -> Path:
         f"`codesign optimize experiment={name}`, then `codesign report RUN --reports reports` rewrites this page."
     ]
     taken = (Path(folder) / name / "claims.csv").is_file()
-    place, text = Path(folder) / (f"{name}_search" if taken else name), "\n\n".join(lines)
-    return write_experiment_report(place, wording.title(run), {"Best designs": table}, figures, text, units)
+    report_folder, text = Path(folder) / (f"{name}_search" if taken else name), "\n\n".join(lines)
+    return write_experiment_report(report_folder, wording.title(run), {"Best designs": table}, figures, text, units)

@@ -45,18 +45,18 @@ def api_figure(table: pd.DataFrame, cheaper: float, always: float, what: str) ->
         last = table.iloc[-1]
         beside(axes, "API", last["requests_per_s"], last["api_usd"] / 1e3, ORANGE, (-4, 4))
         beside(axes, what, last["requests_per_s"], last["own_usd"] / 1e3, BLUE, (-4, -5))
-        for place, text in {cheaper: "one replica pays", always: "always"}.items():
-            if math.isfinite(place) and place <= last["requests_per_s"]:
-                axes.axvline(place, color=GREY, lw=0.8, ls=":")
-                beside(axes, text, place, axes.get_ylim()[1], GREY, (3, -4))
+        for rate, text in {cheaper: "one replica pays", always: "always"}.items():
+            if math.isfinite(rate) and rate <= last["requests_per_s"]:
+                axes.axvline(rate, color=GREY, lw=0.8, ls=":")
+                beside(axes, text, rate, axes.get_ylim()[1], GREY, (3, -4))
         axes.set_xlim(0, last["requests_per_s"])
         axes.set_ylim(bottom=0)
         axes.set_xlabel("requests a second, always")
         axes.set_ylabel("thousand dollars a month")
-        told = "An API at this price is cheaper at every load"
+        title = "An API at this price is cheaper at every load"
         if math.isfinite(always):
-            told = f"Owning is cheaper at every load from {always:.3g} requests a second on"
-        headline(figure, told)
+            title = f"Owning is cheaper at every load from {always:.3g} requests a second on"
+        headline(figure, title)
     return figure
 
 
@@ -88,19 +88,19 @@ def draw_candidates(comparison: Comparison, axes: Axes, most: int | None = None)
     places = np.arange(len(ranked))
     values = ranked["objective"].to_numpy(float)
     low, high = (ranked.get(f"objective_{end}", pd.Series(values, ranked.index)).to_numpy(float) for end in ENDS)
-    known, largest = ~np.isnan(low), _most(values, low, high)
+    has_interval, largest = ~np.isnan(low), _most(values, low, high)
     endless = np.isinf(high)
     low, high = (np.where(np.isinf(end), largest, end) for end in (low, high))  # to the edge, where it says so
-    axes.hlines(places[known], low[known], high[known], color=COLOURS[3], linewidth=5, zorder=1)
+    axes.hlines(places[has_interval], low[has_interval], high[has_interval], color=COLOURS[3], linewidth=5, zorder=1)
     axes.plot(values, places, "o", color=COLOURS[0], markersize=6, zorder=2)
-    for place, (_, row) in zip(places, ranked.iterrows(), strict=True):
+    for y, (_, row) in zip(places, ranked.iterrows(), strict=True):
         share = row.get("wins", np.nan)
         won = f", best in {share:.0%} of draws" if share == share and len(ranked) > 1 else ""
-        end = max(high[place], values[place]) if known[place] else values[place]
-        won += f", 90 % interval {UNBOUNDED}" if endless[place] else ""
+        end = max(high[y], values[y]) if has_interval[y] else values[y]
+        won += f", 90 % interval {UNBOUNDED}" if endless[y] else ""
         won = won if most is None else ""
         text = f"  {comparison.text(comparison.goal, row['objective'])}{won}"
-        axes.text(end, place, text, va="center", fontsize=8, color=INK)
+        axes.text(end, y, text, va="center", fontsize=8, color=INK)
     axes.set_yticks(places, list(ranked["candidate"]))
     axes.set_ylim(len(ranked) - 0.5, -0.5)
     axes.set_xlim(0, (1.7 if endless.any() else 1.45) * largest)  # room for what stands beside
@@ -122,8 +122,8 @@ def along(comparison: Comparison) -> bytes:
     """The goal of each candidate along what was varied, the best one named below each level."""
     figure, (axes,) = canvas(3.6)
     headline(figure, " ".join(turning_points(comparison)).rstrip("."))
-    told = winners(comparison)
-    levels = [level for level, _ in told]
+    best_by_level = winners(comparison)
+    levels = [level for level, _ in best_by_level]
     for at, name in enumerate(comparison.table["candidate"]):
         rows = comparison.phases[comparison.phases["candidate"] == name].set_index("level").reindex(levels)
         values = rows["objective"].to_numpy(float)
@@ -133,20 +133,20 @@ def along(comparison: Comparison) -> bytes:
         axes.plot(range(len(levels)), values, "o-", color=colour, markersize=4)
         last = int(np.flatnonzero(~np.isnan(values))[-1])
         axes.text(last + 0.06, values[last], str(name), va="center", fontsize=8, color=INK)
-    _levels(axes, comparison, told)
+    _levels(axes, comparison, best_by_level)
     axes.set_ylabel(comparison.label(comparison.goal))
     axes.set_ylim(0, None)
     axes.set_xlim(-0.4, len(levels) - 1 + max(0.8, 0.25 * len(levels)))
     return render(figure)
 
 
-def _levels(axes: Axes, comparison: Comparison, told: list[tuple[str, str]]) -> None:
+def _levels(axes: Axes, comparison: Comparison, best_by_level: list[tuple[str, str]]) -> None:
     unit, shown = unit_of(comparison.along), []
-    for level, best in told:
+    for level, best in best_by_level:
         value = comparison.phases.loc[comparison.phases["level"] == level, "value"].iloc[0]
         name = number(value, unit) if value == value else level
         shown.append(f"{name}\n{best if best != DASH else 'none'}")
-    axes.set_xticks(range(len(told)), shown)
+    axes.set_xticks(range(len(best_by_level)), shown)
     key = comparison.along.rpartition(".")[2]
     axes.set_xlabel(f"{metric(key, comparison.words).label}; below: the best there", color=SOFT)
 
@@ -194,9 +194,9 @@ def write_slide(slide: AnswerSlide, comparison: Comparison, folder: Path) -> Pat
     """`slide.html` and `slide.png` in a folder; the page's path."""
     page = folder / PAGE
     with style():
-        chart, whole = _chart(comparison), _picture(slide, comparison)
+        chart, picture = _chart(comparison), _picture(slide, comparison)
     uri = "data:image/png;base64," + base64.b64encode(chart).decode("ascii")
-    write_files({page: rendered("slide.html.j2", slide=slide, chart=uri), folder / PICTURE: whole})
+    write_files({page: rendered("slide.html.j2", slide=slide, chart=uri), folder / PICTURE: picture})
     return page
 
 

@@ -74,7 +74,7 @@ def write_page(comparison: Comparison, folder: Path) -> Path:
     page = folder / PAGE
     text = rendered(
         "comparison.html.j2",
-        found=comparison,
+        comparison=comparison,
         said=sentences(comparison),
         columns=columns(comparison),
         rows=[dict(row) for _, row in comparison.table.iterrows()],
@@ -170,16 +170,16 @@ def flat(node: Any, path: str = "") -> dict[str, Any]:
 
 def differences(first: RunFolder, second: RunFolder) -> list[AskedDifferently]:
     """Settings that differ, group by group; what stands in one configuration alone has a dash in the other."""
-    here, there, told = flat(first.config), flat(second.config), []
+    here, there, rows = flat(first.config), flat(second.config), []
     for path in dict.fromkeys((*here, *there)):
         values = [config.get(path) for config in (here, there)]
         if values[0] == values[1]:
             continue
         unit = unit_of(path)
         texts = [number(each, unit, 4) if is_number(each) else DASH if each is None else str(each) for each in values]
-        told.append(AskedDifferently(GROUPS.get(path.partition(".")[0], "Other"), path, texts[0], texts[1]))
+        rows.append(AskedDifferently(GROUPS.get(path.partition(".")[0], "Other"), path, texts[0], texts[1]))
     order = [*GROUPS.values(), "Other"]
-    return sorted(told, key=lambda row: order.index(row.group))
+    return sorted(rows, key=lambda row: order.index(row.group))
 
 
 def designs(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:
@@ -187,7 +187,7 @@ def designs(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:
     rows = [
         (what, make(first), make(second))
         for what, make in (
-            ("Asked", wording.asked), ("Plan and hardware", wording.design),
+            ("Asked", wording.objective_text), ("Plan and hardware", wording.design),
             ("Active constraints", lambda run: "; ".join(wording.binds(run.best, run.words))),
             ("Confidence", wording.claim),
         )
@@ -199,11 +199,11 @@ def sentence(first: RunFolder, second: RunFolder) -> str:
     """The difference in one sentence, where both were asked for the same."""
     if first.goal != second.goal or not all(is_number(run.best.get(run.goal)) for run in (first, second)):
         return "The two runs were asked for different things; the numbers below stand side by side all the same."
-    known, values = first.metric(first.goal), [float(run.best[run.goal]) for run in (first, second)]
-    told = change(*values)
-    if told == "the same":
-        return f"Both have the same {wording.inside(known.label)}, {known.text(values[0])}."
-    line = f"{known.label}: {known.text(values[0])} in the first, {known.text(values[1])} in the second ({told})."
+    goal, values = first.metric(first.goal), [float(run.best[run.goal]) for run in (first, second)]
+    difference = change(*values)
+    if difference == "the same":
+        return f"Both have the same {wording.inside(goal.label)}, {goal.text(values[0])}."
+    line = f"{goal.label}: {goal.text(values[0])} in the first, {goal.text(values[1])} in the second ({difference})."
     ends = [[run.best.get(f"{run.goal}_{end}") for end in ("low", "high")] for run in (first, second)]
     if all(has_ends(*pair) for pair in ends):
         (low, high), (other_low, other_high) = ([float(end) for end in pair if end is not None] for pair in ends)
@@ -232,7 +232,7 @@ def compare_runs(first: Path | str, second: Path | str) -> Path:
         designs=designs(*runs),
         differences=differences(*runs),
         overrides=[[one for one in run.overrides if one not in other.overrides] for run, other in (runs, runs[::-1])],
-        script=pages.own_script(),
+        script=pages.inline_script(),
     )
     write_text(page, text)
     return page

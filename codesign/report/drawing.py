@@ -39,12 +39,12 @@ class MeasuredPlace(LayoutEngine):
             one.set_position((0.2 + index * WIDE / len(axes), 0.15, WIDE / len(axes), TALL))
         for _ in range(2):
             before = np.array([one.bbox.size for one in axes])
-            _place(fig, axes)
+            _fit_layout(fig, axes)
             if (np.abs(np.array([one.bbox.size for one in axes]) / before - 1) < CLOSE).all():
                 break
 
 
-def _place(figure: Figure, axes: Sequence[Axes]) -> None:
+def _fit_layout(figure: Figure, axes: Sequence[Axes]) -> None:
     """Axes where their words, as they are now, leave room."""
     renderer = figure._get_renderer()  # pyright: ignore[reportAttributeAccessIssue]  # as matplotlib's own layouts
     width, height = figure.bbox.width, figure.bbox.height
@@ -74,11 +74,11 @@ def _head(figure: Figure, renderer: Any, pad: float) -> float:
 
 def _beyond(axes: Axes, renderer: Any) -> tuple[float, float, float, float]:
     """Pixels that words reach beyond their axes: left, below, right, above."""
-    whole = axes.get_tightbbox(renderer, bbox_extra_artists=axes.texts, for_layout_only=True)
-    if whole is None:
+    bounds = axes.get_tightbbox(renderer, bbox_extra_artists=axes.texts, for_layout_only=True)
+    if bounds is None:
         return (0.0, 0.0, 0.0, 0.0)
     inside = axes.bbox
-    return (inside.x0 - whole.x0, inside.y0 - whole.y0, whole.x1 - inside.x1, whole.y1 - inside.y1)
+    return (inside.x0 - bounds.x0, inside.y0 - bounds.y0, bounds.x1 - inside.x1, bounds.y1 - inside.y1)
 
 
 WIDTH_IN, DPI = 7.6, 130

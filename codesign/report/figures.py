@@ -103,14 +103,14 @@ def convergence(run: RunFolder) -> Figure:
     if bounds:
         axes.step(*zip(*bounds, strict=True), where="post", color=ACCENT, label="bound on every design")
     axes.set_xlabel("seconds")
-    known = proof.goal(run)
-    axes.set_ylabel(textwrap.fill(known.label, 28))
+    goal = proof.goal(run)
+    axes.set_ylabel(textwrap.fill(goal.label, 28))
     axes.set_yscale("log")
     if span > WIDE:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
     for axis_text in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_text(FuncFormatter(lambda value, _: number(value, known.unit, 3 if span > 0.1 else 5)))
+        axis_text(FuncFormatter(lambda value, _: number(value, goal.unit, 3 if span > 0.1 else 5)))
     axes.tick_params(axis="both", which="both", colors=SOFT)
     axes.legend(loc="best")
     return figure
@@ -119,19 +119,19 @@ def convergence(run: RunFolder) -> Figure:
 LETTER_IN, HANDLE_IN = 0.068, 0.5  # of a legend: room for a letter, and for a mark with what parts it from the next
 
 
-def _bars(axes: Axes, table: pd.DataFrame, known: dict[str, tuple[str, str]], factor: float, least: float) -> None:
+def _bars(axes: Axes, table: pd.DataFrame, labels: dict[str, tuple[str, str]], factor: float, least: float) -> None:
     """Stacked horizontal bars, the first at 0; a segment of `least` or more carries its share of the bar."""
     places, left = np.arange(len(table)), np.zeros(len(table))
-    whole = table.sum(axis="columns").to_numpy()
+    totals = table.sum(axis="columns").to_numpy()
     for name in table:
-        label, colour = known.get(str(name), (str(name).replace("_", " "), OTHER_COLOUR))
+        label, colour = labels.get(str(name), (str(name).replace("_", " "), OTHER_COLOUR))
         values = table[name].to_numpy() / factor
         axes.barh(places, values, left=left, height=0.72, color=colour, label=label, edgecolor="white", linewidth=0.6)
-        for place, value in zip(places, values, strict=True):
+        for y, value in zip(places, values, strict=True):
             if value * factor >= least:
-                share = value * factor / whole[place]
+                share = value * factor / totals[y]
                 axes.text(
-                    left[place] + value / 2, place, f"{share:.0%}", ha="center", va="center", fontsize=7,
+                    left[y] + value / 2, y, f"{share:.0%}", ha="center", va="center", fontsize=7,
                     color=_contrast(colour),
                 )  # fmt: skip
         left += values
@@ -226,12 +226,12 @@ def _area(share: Any) -> Any:
 
 def _scatter_ops(axes: Axes, ops: pd.DataFrame) -> None:
     for kind in [*KERNELS, *sorted(set(ops["family"]) - set(KERNELS))]:
-        own = ops[ops["family"] == kind]
-        if own.empty:
+        rows = ops[ops["family"] == kind]
+        if rows.empty:
             continue
         label, colour, marker = KERNELS.get(kind, (kind or "other", OTHER_COLOUR, "o"))
         axes.scatter(
-            own["intensity"], own["achieved_flops_per_s"], s=_area(own["share"]), c=colour, marker=marker,
+            rows["intensity"], rows["achieved_flops_per_s"], s=_area(rows["share"]), c=colour, marker=marker,
             alpha=0.8, edgecolors="white", linewidths=0.7, zorder=3,
         )  # fmt: skip
         axes.scatter([], [], s=40, c=colour, marker=marker, label=label)
@@ -363,14 +363,14 @@ def capex_and_power(run: RunFolder) -> Figure:
         (axes[0], capex, "$", "Purchase price"),
         (axes[1], power, "W", "Provisioned power"),
     ):
-        own = values.reindex(names).fillna(0.0)
-        panel.barh(range(len(names)), own, height=0.7, color="#2f6fb0")
-        for place, value in enumerate(own):
-            text = f" {number(value, unit)}  {value / own.sum():.0%}" if value > 0 else f" {DASH}"
-            panel.text(value, place, text, va="center", fontsize=7.5)
+        amounts = values.reindex(names).fillna(0.0)
+        panel.barh(range(len(names)), amounts, height=0.7, color="#2f6fb0")
+        for y, value in enumerate(amounts):
+            text = f" {number(value, unit)}  {value / amounts.sum():.0%}" if value > 0 else f" {DASH}"
+            panel.text(value, y, text, va="center", fontsize=7.5)
         panel.set_yticks(range(len(names)), [component(str(name)) for name in names])
-        panel.set_xlim(0, 1.5 * own.max())
-        panel.set_title(f"{title}: {number(own.sum(), unit)}")
+        panel.set_xlim(0, 1.5 * amounts.max())
+        panel.set_title(f"{title}: {number(amounts.sum(), unit)}")
         panel.set_xticks([])
         panel.invert_yaxis()
         panel.grid(visible=False)

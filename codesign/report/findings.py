@@ -65,10 +65,10 @@ def panels(height_in: float, rows: int = 1, columns: int = 1, *, sharex: bool = 
     return figure, [list(row) for row in axes]
 
 
-def headline(figure: Figure, found: str) -> None:
+def headline(figure: Figure, finding: str) -> None:
     """The finding in a sentence or two above everything, broken into lines by its words."""
     lines = [""]
-    for word in found.split(" "):  # a hard space holds a number and its unit together
+    for word in finding.split(" "):  # a hard space holds a number and its unit together
         if len(lines[-1]) + len(word) >= LETTERS:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
@@ -95,8 +95,8 @@ def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
     for at in range(1, len(heights)):
         heights[at] = max(heights[at], heights[at - 1] + least)
     heights -= (heights - wanted[order]).mean()
-    for place, height in zip(order, heights, strict=True):
-        one = ends[int(place)]
+    for index, height in zip(order, heights, strict=True):
+        one = ends[int(index)]
         axes.annotate(
             one.text, (one.x, one.y), (where, height), textcoords="axes fraction", color=one.colour, va="center",
             ha="left", fontsize=7.5, annotation_clip=False, path_effects=CLEAR, zorder=6,
@@ -124,12 +124,12 @@ def beside(axes: Axes, text: str, x: float, y: float, colour: str = GREY, shift:
 def plain_ticks(axes: Axes, which: str, places: Sequence[float], texts: Sequence[str] | None = None) -> None:
     """A logarithmic axis that carries these numbers, written out, and no others."""
     axis = getattr(axes, f"{which}axis")
-    by_place = dict(zip(places, texts or [f"{place:g}" for place in places], strict=True))
+    by_tick = dict(zip(places, texts or [f"{tick:g}" for tick in places], strict=True))
     axis.set_major_locator(FixedLocator(list(places)))
     axis.set_minor_locator(NullLocator())
 
     def named(value: float, _: object) -> str:
-        return by_place.get(value, f"{value:g}")
+        return by_tick.get(value, f"{value:g}")
 
     axis.set_major_formatter(FuncFormatter(named))
 
@@ -165,11 +165,11 @@ def found(figure: Figure, name: str, run: RunFolder) -> Figure:
 def _time(run: RunFolder) -> str:
     table = series.time_breakdown(run)
     best = table.iloc[0] / table.iloc[0].sum()
-    known = run.labels(PARTS, run.words.parts)
+    parts = run.labels(PARTS, run.words.parts)
     first, *rest = best.sort_values(ascending=False, kind="stable").head(3).items()
 
     def words(name: object) -> str:
-        return known.get(str(name), (str(name).replace("_", " "),))[0].replace("comm.", "communication")
+        return parts.get(str(name), (str(name).replace("_", " "),))[0].replace("comm.", "communication")
 
     others = " and ".join(f"{share:.0%} {words(name)}" for name, share in rest if share >= SHOWN)
     text = f"{first[1]:.0%} of the best {run.words.step} is {words(first[0])}" + (f", {others}" if others else "")
@@ -186,17 +186,21 @@ def _cost(run: RunFolder) -> str:
     front = table[table["front"]].sort_values("time_s", kind="stable")
     if front.empty:
         return "No design keeps all limits"
-    kept = int(table["feasible"].sum())
+    feasible_count = int(table["feasible"].sum())
     fast, cheap = front.iloc[0], front.iloc[-1]
     if len(front) == 1:
-        text = f"The fastest of {kept:,} feasible designs is the cheapest too" if kept > 1 else "One design is kept"
+        text = (
+            f"The fastest of {feasible_count:,} feasible designs is the cheapest too"
+            if feasible_count > 1
+            else "One design is kept"
+        )
         return f"{text}: {number(fast['time_s'], 's')}, {number(fast['usd_per_million_tokens'], '$')} a million tokens"
     less = 1 - float(cheap["usd_per_million_tokens"] / fast["usd_per_million_tokens"])
     if less < LITTLE:
-        return f"Of {kept:,} feasible designs {len(front)} are worth a choice, all within {less:.2%} of cost"
+        return f"Of {feasible_count:,} feasible designs {len(front)} are worth a choice, all within {less:.2%} of cost"
     times = float(cheap["time_s"] / fast["time_s"])
     slower = f"{times - 1:.1%} more time" if times < 2 else f"{times:.3g} times the time"
-    return f"Of {kept:,} feasible designs {len(front)} are worth a choice: {slower} saves {less:.1%} of cost"
+    return f"Of {feasible_count:,} feasible designs {len(front)} are worth a choice: {slower} saves {less:.1%} of cost"
 
 
 def _roofline(run: RunFolder) -> str:
@@ -229,8 +233,8 @@ def _memory(run: RunFolder) -> str:
 def _money(run: RunFolder) -> str:
     capex, power = series.parts(run, "capex."), series.parts(run, "power.")
     parts = [f"{component(str(one.index[0]))} {one.iloc[0] / one.sum():.0%}" for one in (capex, power)]
-    whole = number(float(capex.sum()), "$"), number(float(power.sum()), "W")
-    return f"Of {whole[0]} {parts[0]}; of {whole[1]} {parts[1]}: no other part takes as much"
+    totals = number(float(capex.sum()), "$"), number(float(power.sum()), "W")
+    return f"Of {totals[0]} {parts[0]}; of {totals[1]} {parts[1]}: no other part takes as much"
 
 
 def _elasticities(run: RunFolder) -> str:
@@ -251,9 +255,9 @@ def _closing(run: RunFolder) -> str:
         return ""
     final = certificate(run).gap  # what was polished after the last step of the history counts
     gap = abs(best / bound - 1) if final is None else final
-    told = "the two meet" if gap < MEET else f"{percent(gap)} lie between them"
+    ending = "the two meet" if gap < MEET else f"{percent(gap)} lie between them"
     ways = ("falls", "rises") if certificate(run).sense == "minimise" else ("rises", "falls")
-    return f"{goal(run).label}: the best design {ways[0]}, the bound on every design {ways[1]}, until {told}"
+    return f"{goal(run).label}: the best design {ways[0]}, the bound on every design {ways[1]}, until {ending}"
 
 
 SENTENCES = {
@@ -406,14 +410,14 @@ def agreement(claims: pd.DataFrame) -> Figure | None:
         axes.grid(axis="y", visible=False)
         bars = "; shaded: the bar" if _bars(shown).notna().any() else ""
         axes.set_xlabel(f"model over paper, less 1 [%]{bars}{far}")
-        headline(figure, _found(every, shown))
+        headline(figure, _agreement_finding(every, shown))
     return figure
 
 
 def _bars(shown: pd.DataFrame) -> Any:
     """Bars (tolerances) of rows whose error is this one, and not of a kind of its own, such as points."""
-    own = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7
-    return shown["tolerance"].astype(float).where(~own)
+    stated_otherwise = (100 * shown["error"] - shown["apart"].abs()).abs() > 1e-7
+    return shown["tolerance"].astype(float).where(~stated_otherwise)
 
 
 def _places(names: list[str]) -> list[float]:
@@ -451,7 +455,7 @@ def _drawn(axes: Axes, shown: pd.DataFrame, places: list[float]) -> None:
         beside(axes, text, value, height, "0.2", (5 if value >= 0 else -5, 0))
 
 
-def _found(every: pd.DataFrame, shown: pd.DataFrame) -> str:
+def _agreement_finding(every: pd.DataFrame, shown: pd.DataFrame) -> str:
     """The finding in a sentence."""
     missed = int((every["ok"].astype(str) == "False").sum()) if "ok" in every else 0
     apart = every["apart"].abs()

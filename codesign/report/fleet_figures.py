@@ -14,7 +14,7 @@ from .drawing import canvas, constrained, style
 from .findings import BLUE, GREEN, GREY, ORANGE, beside, headline, panels
 
 __all__ = [
-    "PARTS", "day_figure", "fleet_figure", "fleet_mix_figure", "fleet_table", "fleet_told", "pools_figure",
+    "PARTS", "day_figure", "fleet_figure", "fleet_headline", "fleet_mix_figure", "fleet_table", "pools_figure",
     "prompts_at", "timeline_figure", "timeline_of", "under_way",
 ]  # fmt: skip
 
@@ -36,12 +36,12 @@ def _bars(summary: Mapping[str, Any]) -> Figure:
     figure, ((axes,),) = panels(0.9 + 0.55 * len(kinds))
     left = np.zeros(len(kinds))
     for index, name in enumerate(classes):
-        own = np.array([
+        widths = np.array([
             sum(pool["devices"] for pool in summary["pools"] if pool["class"] == name and pool["kind"] == kind)
             for kind in kinds
         ], float)  # fmt: skip
-        axes.barh(kinds, own, left=left, color=COLOURS[index % len(COLOURS)], height=0.6, label=name)
-        left = left + own
+        axes.barh(kinds, widths, left=left, color=COLOURS[index % len(COLOURS)], height=0.6, label=name)
+        left = left + widths
     spare = np.array([kind["spare"] for kind in summary["kinds"]], float)
     axes.barh(kinds, spare, left=left, color="white", edgecolor=GREY, hatch="///", height=0.6, lw=0.6, label="spare")
     axes.invert_yaxis()
@@ -155,14 +155,14 @@ def _timeline_drawn(lines: Iterable[Line], near: tuple[float, float]) -> Figure:
     figure, first = canvas(1.55 * len(rows), layout=constrained())
     first[0].remove()
     axes = figure.subplots(len(rows), 2, sharex="col", width_ratios=(1, 1))
-    for (whole, part), (label, times, values), colour in zip(axes, rows, STATE_COLOURS, strict=False):
+    for (panel, part), (label, times, values), colour in zip(axes, rows, STATE_COLOURS, strict=False):
         thin = slice(None, None, len(times) // THIN | 1)  # odd: entering and leaving alternate
         inside = slice(max(int(np.searchsorted(times, near[0])) - 1, 0), int(np.searchsorted(times, near[1])) + 1)
-        whole.plot(times[thin], values[thin], lw=0.5, color=colour)
+        panel.plot(times[thin], values[thin], lw=0.5, color=colour)
         part.step(times[inside], values[inside], where="post", lw=0.9, color=colour)
         part.set_xlim(*near)
-        whole.set_title(label, fontsize=8, loc="left")
-        for one in (whole, part):
+        panel.set_title(label, fontsize=8, loc="left")
+        for one in (panel, part):
             one.set_ylim(bottom=0)
     axes[-1][0].set_xlabel("seconds, all of the simulation")
     axes[-1][1].set_xlabel("seconds, of its middle")
@@ -184,7 +184,7 @@ def fleet_figure(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPools
     Of two pools the third is of prompts at prefill replicas, in place of the number of replicas.
     """
     with style():
-        return timeline_of(fleet_table(served, agreed, pools), fleet_told(served, agreed))
+        return timeline_of(fleet_table(served, agreed, pools), fleet_headline(served, agreed))
 
 
 def prompts_at(pools: TwoPoolsServed, when: np.ndarray) -> np.ndarray:
@@ -192,9 +192,9 @@ def prompts_at(pools: TwoPoolsServed, when: np.ndarray) -> np.ndarray:
     handed, where = pools.handed, pools.prefill_replica
     rows: list[np.ndarray] = []
     for replica in range(int(where.max()) + 1):
-        own = where == replica
-        begun = np.sort(handed.came[own])
-        ended = np.sort(handed.first[own])
+        at_replica = where == replica
+        begun = np.sort(handed.came[at_replica])
+        ended = np.sort(handed.first[at_replica])
         rows.append(np.searchsorted(begun, when, side="right") - np.searchsorted(ended, when, side="right"))
     return np.array(rows)
 
@@ -206,12 +206,12 @@ def _good(served: FleetServed, agreed: dict[str, Agreed]) -> np.ndarray:
     names = served.requests.class_names or ("",)
     codes = served.requests.classes if served.requests.class_names else np.zeros(len(served.came), int)
     for code, name in enumerate(names):
-        own = codes == code
-        good[own] = served.kept(limits.get(name, limits.get("", Agreed())))[own]
+        of_class = codes == code
+        good[of_class] = served.kept(limits.get(name, limits.get("", Agreed())))[of_class]
     return good
 
 
-def fleet_told(served: FleetServed, agreed: dict[str, Agreed]) -> str:
+def fleet_headline(served: FleetServed, agreed: dict[str, Agreed]) -> str:
     """Sentence on a simulation: who keeps the limits, and what caches hold."""
     count, late = len(served.came), float(np.percentile(served.served.ttft_s, 99))
     text = f"{count:,} requests: {late:.3g} s to the first token at p99"
@@ -224,8 +224,10 @@ def fleet_table(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsS
     """A row for each part of the time: its begin and end, requests, what is at a replica, replicas, attainment."""
     edges = np.linspace(float(np.nanmin(served.came)), float(np.nanmax(served.came)), PARTS + 1)
     counts = np.histogram(served.came, edges)[0]
-    place = np.clip(np.searchsorted(edges, served.came, side="right") - 1, 0, PARTS - 1)
-    share = np.bincount(place, _good(served, agreed), PARTS) / np.maximum(np.bincount(place, minlength=PARTS), 1)
+    bin_index = np.clip(np.searchsorted(edges, served.came, side="right") - 1, 0, PARTS - 1)
+    share = np.bincount(bin_index, _good(served, agreed), PARTS) / np.maximum(
+        np.bincount(bin_index, minlength=PARTS), 1
+    )
     columns = {
         "begin_s": edges[:-1], "end_s": edges[1:], "requests_per_s": counts / np.diff(edges),
         "attainment": np.where(counts > 0, share, np.nan),
@@ -252,10 +254,10 @@ def fleet_table(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsS
     return frame
 
 
-def timeline_of(table: pd.DataFrame, told: str) -> Figure:
+def timeline_of(table: pd.DataFrame, finding: str) -> Figure:
     """Draw such a table, with what is told above."""
     figure, rows = panels(5.4, 4, 1, sharex=True)
-    come, queue, replicas, kept = (row[0] for row in rows)
+    come, queue, replicas, attainment = (row[0] for row in rows)
     edges = [*table["begin_s"], float(table["end_s"].iloc[-1])]
 
     def stairs(axes: Axes, name: str, colour: str, line: str = "-", by: float = 1.0) -> None:
@@ -279,12 +281,12 @@ def timeline_of(table: pd.DataFrame, told: str) -> Figure:
         queue.set_title("requests at a replica: mean, least and most; waiting for their prompt (orange)")
         replicas.set_title("replicas that take requests, and that are paid (dashed)")
     replicas.yaxis.get_major_locator().set_params(integer=True)
-    stairs(kept, "attainment", GREEN, by=100.0)
+    stairs(attainment, "attainment", GREEN, by=100.0)
     come.set_title("requests a second")
-    kept.set_title("requests that keep their limits, %")
-    kept.set_xlabel("seconds")
+    attainment.set_title("requests that keep their limits, %")
+    attainment.set_xlabel("seconds")
     for axes in (come, queue, replicas):
         axes.set_ylim(bottom=0)
-    kept.set_ylim(0, 103)
-    headline(figure, told)
+    attainment.set_ylim(0, 103)
+    headline(figure, finding)
     return figure

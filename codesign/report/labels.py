@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.interval_text import UNBOUNDED
-from ..core.units import HOUR_S, KWH, WHOLE_UNITS, YEAR_S, unit_of
+from ..core.units import HOUR_S, KWH, UNPREFIXED_UNITS, YEAR_S, unit_of
 from ..model.workloads.base import OTHERS, Words
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
@@ -167,7 +167,7 @@ def number(value: Any, unit: str = "", digits: int = 3, *, zeros: bool = False) 
         return f"{money(value * scale, digits)} per {prefix}{unit[2:]}"
     if unit == "s" and abs(value) >= 2 * HOUR_S:
         return _long_time(value, digits)
-    if unit in WHOLE_UNITS:
+    if unit in UNPREFIXED_UNITS:
         return f"{plain(value, digits)}{THIN}{unit}"
     if not unit or (unit == "count" and abs(value) < 1):
         return plain(value, digits)
@@ -401,8 +401,8 @@ def _part(group: str, part: str) -> str:
     """A part of a group in words: `tensor-parallel comm.` of the time, `KV cache in HBM` of the memory."""
     first, _, rest = part.partition("/" if group == "memory_bytes" else ".")
     if group == "memory_bytes":
-        kept = MEMORY_CLASSES[rest][0] if rest in MEMORY_CLASSES else rest.replace("_", " ")
-        return f"{kept} in {TIERS.get(first, first)}"
+        memory_class = MEMORY_CLASSES[rest][0] if rest in MEMORY_CLASSES else rest.replace("_", " ")
+        return f"{memory_class} in {TIERS.get(first, first)}"
     if group == "usage":
         return TIERS.get(first, first.replace("_", " ")) + (f", {rest.replace('_', ' ')}" if rest else "")
     if group == "breakdown_s" and part in PARTS:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from ..core.disk_cache import kept_text, key_of
+from ..core.disk_cache import cached_text, key_of
 from ..core.json_yaml import dumps
 
 if TYPE_CHECKING:
@@ -48,14 +48,16 @@ Data = Mapping[str, Sequence[Any]]
 Ends = tuple[float, float]
 
 
-def chart(place: str, make: "Callable[..., Model]", how: Sequence[Any], data: Sequence[Data], *ends: Ends) -> Markup:
+def chart(
+    element_id: str, make: "Callable[..., Model]", how: Sequence[Any], data: Sequence[Data], *ends: Ends
+) -> Markup:
     """A place for a chart, and the chart as data: nothing in it can end the element or run.
 
     Bokeh takes half a second to load. So the chart is made once with empty columns and kept on disk, and what a run
     has to show is filled in.
 
     Args:
-        place: name of the element.
+        element_id: name of the element.
         make: (*how, data of each source, ends of each axis that has some) -> model.
         how: words and numbers that the chart depends on beside its data.
         data: of each source, name -> column; no two have the same names.
@@ -68,15 +70,15 @@ def chart(place: str, make: "Callable[..., Model]", how: Sequence[Any], data: Se
         empty = [{name: [] for name in columns} for columns in data]
         item: dict[str, Any] = dict(json_item(make(*how, *empty, *[(2.0, 3.0)] * len(ends))))
         names: dict[str, str] = {}
-        return NAMED.sub(lambda found: names.setdefault(found[0], f'"c{len(names)}"'), dumps(item))
+        return NAMED.sub(lambda match: names.setdefault(match[0], f'"c{len(names)}"'), dumps(item))
 
-    shape = [repr((place, *how, [list(columns) for columns in data], len(ends))), version("bokeh")]
-    item = json.loads(kept_text("charts", key_of([*shape, *_sources()]), structure))
-    item["target_id"] = place
+    shape = [repr((element_id, *how, [list(columns) for columns in data], len(ends))), version("bokeh")]
+    item = json.loads(cached_text("charts", key_of([*shape, *_sources()]), structure))
+    item["target_id"] = element_id
     _fill(item, data, iter(ends))
     text = dumps(item).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    result = Markup('<script type="application/json" data-chart="{}">{}</script>').format(place, Markup(text))
-    return Markup('<div class="chart" id="{}"></div>{}').format(place, result)
+    result = Markup('<script type="application/json" data-chart="{}">{}</script>').format(element_id, Markup(text))
+    return Markup('<div class="chart" id="{}"></div>{}').format(element_id, result)
 
 
 def _sources() -> Iterator[bytes]:
@@ -125,7 +127,7 @@ def library() -> Markup:
     return Markup("<script>{}</script>").format(Markup(text))
 
 
-def own_script() -> Markup:
+def inline_script() -> Markup:
     """Sorting, filtering, linked marks and sliders."""
     text = importlib.resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
     return Markup("<script>{}</script>").format(Markup(text))

@@ -61,7 +61,7 @@ def goal_of_mix(run: RunFolder) -> Metric:
 
 def text(run: RunFolder) -> str:
     """Text on the best design's gap to the optimum, and on variables at the edge of their range."""
-    result, known = certificate(run), goal(run)
+    result, goal_label = certificate(run), goal(run)
     if not result.convex:
         return f"Heuristic solution, no certificate: {result.reason}."
     if result.best is None and not result.certified:
@@ -70,7 +70,9 @@ def text(run: RunFolder) -> str:
         return "No plan keeps all constraints, whatever the hardware: each is ruled out by its tangents."
     if result.bound is None or result.gap is None:
         return f"Best found, nothing proven yet: {result.reason or 'it was stopped early'}."
-    pairs = [(known.text(result.bound, digits), known.text(result.best, digits)) for digits in range(3, DIGITS + 1)]
+    pairs = [
+        (goal_label.text(result.bound, digits), goal_label.text(result.best, digits)) for digits in range(3, DIGITS + 1)
+    ]
     bound, best = next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
     words = [
         f"No design of this space is better than {bound}; the best one found has {best}, "
@@ -164,20 +166,20 @@ def closing_chart(run: RunFolder) -> Markup:
     Raises:
         MissingPart: as `closing`.
     """
-    points, known = closing(run), goal(run)
+    points, goal_label = closing(run), goal(run)
     values = [value for _, best, bound in points for value in (best, bound) if value is not None]
-    plain = known.unit in ("", "%", "count", "$")  # of these no prefix is written
-    factor, unit = (1.0, known.unit.replace("count", "")) if plain else axis_prefix(max(values), known.unit)
+    plain = goal_label.unit in ("", "%", "count", "$")  # of these no prefix is written
+    factor, unit = (1.0, goal_label.unit.replace("count", "")) if plain else axis_prefix(max(values), goal_label.unit)
     best = [(s, value) for s, value, _ in points]
     bound = [(s, value) for s, _, value in points if value is not None]
     data = [
         {
             "s": [s for s, _ in each], name: [value / factor for _, value in each],
-            f"{name}_told": [known.text(value, 5) for _, value in each],
+            f"{name}_told": [goal_label.text(value, 5) for _, value in each],
         }
         for name, each in (("best", best), ("bound", bound))
     ]  # fmt: skip
-    how = (charts.axis_kind(np.array(values)), f"{known.label} [{unit}]" if unit else known.label)
+    how = (charts.axis_kind(np.array(values)), f"{goal_label.label} [{unit}]" if unit else goal_label.label)
     return pages.chart("convergence", charts.closing_plot, how, data)
 
 
@@ -210,10 +212,10 @@ class HowSure:
 def how_sure(run: RunFolder) -> HowSure:
     """Build both columns for a run."""
     try:
-        told = (text(run),) if run.certificate is not None and run.certificate.front is None else ()
+        explanation = (text(run),) if run.certificate is not None and run.certificate.front is None else ()
     except MissingPart:
-        told = ()
-    return HowSure((claim(run), *told), tuple(_off(run)), tuple(_strata(run, run.summary.get("errors"))))
+        explanation = ()
+    return HowSure((claim(run), *explanation), tuple(_off(run)), tuple(_strata(run, run.summary.get("errors"))))
 
 
 def _relative(low: float, high: float, value: float) -> str:
@@ -223,16 +225,16 @@ def _relative(low: float, high: float, value: float) -> str:
 
 def _off(run: RunFolder) -> list[str]:
     """Sentences on the intervals of the goal."""
-    best, known = run.best, run.metric(run.goal)
+    best, metric = run.best, run.metric(run.goal)
     low, high, value = (best.get(f"{run.goal}{end}", math.nan) for end in ("_low", "_high", ""))
     if not (has_ends(low, high) and is_number(value)):
         return ["How far the model is off here is not known: the run has no intervals of its numbers."]
-    expected = f"between {known.text(low)} and {known.text(high)}{_relative(low, high, value)}"
+    expected = f"between {metric.text(low)} and {metric.text(high)}{_relative(low, high, value)}"
     if math.isinf(low) or math.isinf(high):
-        expected = f"from {between_text(low, high, known.text)}"
-    lines = [f"{known.label} {known.text(value)}; nine times in ten a real machine would be expected {expected}."]
+        expected = f"from {between_text(low, high, metric.text)}"
+    lines = [f"{metric.label} {metric.text(value)}; nine times in ten a real machine would be expected {expected}."]
     if math.isinf(low) and math.isinf(high):
-        lines = [f"{known.label} {known.text(value)}; hardly a real machine would be expected to sustain this."]
+        lines = [f"{metric.label} {metric.text(value)}; hardly a real machine would be expected to sustain this."]
     lines += filter(None, [remarks_text(dict(best))])
     regret = run.summary.get("regret")
     if isinstance(regret, dict) and isinstance(regret.get("text"), str):
@@ -242,7 +244,7 @@ def _off(run: RunFolder) -> list[str]:
 
 def _strata(run: RunFolder, rows: Any) -> list[tuple[str, str, str, str]]:
     """Rows of the kernels that the best design runs, and all rows that are not of kernels."""
-    told, kernels = [], set(run.ops["kernel"].dropna().astype(str)) if "kernel" in run.ops else None
+    strata, kernels = [], set(run.ops["kernel"].dropna().astype(str)) if "kernel" in run.ops else None
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or not (is_number(row.get("low")) and is_number(row.get("high"))):
             continue
@@ -250,8 +252,8 @@ def _strata(run: RunFolder, rows: Any) -> list[tuple[str, str, str, str]]:
         if kernels is not None and str(row.get("what")).startswith("kernels: ") and kind not in kernels:
             continue
         ends = f"{signed(100 * row['low'], 0)} % to {signed(100 * row['high'], 0)} %"
-        told.append((str(row.get("what")), str(row.get("regime")), number(row.get("rows"), ""), ends or DASH))
-    return told
+        strata.append((str(row.get("what")), str(row.get("regime")), number(row.get("rows"), ""), ends or DASH))
+    return strata
 
 
 def slides(run: RunFolder) -> list[Slide]:

@@ -64,7 +64,7 @@ class RunFolder:
         Raises:
             ConfigError: a file is missing or was changed; names it.
         """
-        return own_conf(self.path)
+        return copied_conf(self.path)
 
     @property
     def schema(self) -> int:
@@ -102,18 +102,20 @@ class RunFolder:
     @functools.cached_property
     def words(self) -> Words:
         """Words of the family of workloads; of a folder that does not say, what its numbers tell."""
-        told = self.summary.get("words")
-        if isinstance(told, dict):
-            return Words.from_json(told)
+        stored = self.summary.get("words")
+        if isinstance(stored, dict):
+            return Words.from_json(stored)
         if self.is_serving:
             return SERVING
         item = "sample" if any(name.startswith("lookup") for name in self.columns("breakdown_s.")) else "token"
         trained = "Training" in str(self.setting("workload._target_") or "Training")
         return replace(TRAINING, item=item) if trained else Words("serving", item=item)
 
-    def labels(self, known: dict[str, tuple[str, str]], own: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    def labels(self, fixed_labels: dict[str, tuple[str, str]], others: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         """(label, colour) of parts of a bar, those that the family of workloads names among them."""
-        return known | {name: (label, COLOURS[at % len(COLOURS)]) for at, (name, label) in enumerate(own.items())}
+        return fixed_labels | {
+            name: (label, COLOURS[at % len(COLOURS)]) for at, (name, label) in enumerate(others.items())
+        }
 
     def counted(self, text: str) -> str:
         """Words about tokens as words about what the job counts."""
@@ -230,7 +232,7 @@ def _note(path: Path, names: list[str]) -> None:
         write_text(path / MANIFEST, dumps(noted | written(path, names), indent=1))
 
 
-def own_conf(path: Path) -> tuple[Path, ...]:
+def copied_conf(path: Path) -> tuple[Path, ...]:
     """Folders of own files that a run keeps, without reading the run.
 
     Raises:
@@ -247,10 +249,10 @@ def own_conf(path: Path) -> tuple[Path, ...]:
 
 def _newest(under: Path = Path("runs")) -> str:
     """Hint at what could have been meant: the folder that was written last."""
-    known = [folder for folder in under.glob("*") if (folder / REQUIRED[0]).is_file()]
-    if not known:
+    run_folders = [folder for folder in under.glob("*") if (folder / REQUIRED[0]).is_file()]
+    if not run_folders:
         return "`codesign optimize` writes one into runs/"
-    return f"the newest here is {str(max(known, key=lambda folder: folder.stat().st_mtime))!r}"
+    return f"the newest here is {str(max(run_folders, key=lambda folder: folder.stat().st_mtime))!r}"
 
 
 def read_run(path: Path | str) -> RunFolder:
@@ -305,7 +307,7 @@ def _read(path: Path) -> RunFolder:
 def _unfinished(path: Path) -> str:
     """Hint at what to do about a run whose search never came to its end."""
     overrides = [text for text in _overrides(path / "overrides.txt") if not text.startswith("search.resume=")]
-    conf = [word for folder in own_conf(path) for word in ("--conf", str(folder))]
+    conf = [word for folder in copied_conf(path) for word in ("--conf", str(folder))]
     again = " ".join(["codesign optimize", *map(shlex.quote, [*conf, *overrides])])
     if (path / CHECKPOINT).is_file() or any((path / CHUNKS).glob("*.parquet")):
         again += f" search.resume={path}"

@@ -56,19 +56,20 @@ def _certificate(run: RunFolder) -> Certificate:
 
 def mix_text(run: RunFolder) -> str:
     """Text on a mix's gap to the optimum, and on the bound with separate hardware for each workload."""
-    result, known, entries = _certificate(run), goal_of_mix(run), workloads(run)
+    result, goal_label, entries = _certificate(run), goal_of_mix(run), workloads(run)
     words = [f"{len(entries)} workloads share one hardware; each has a plan and limits of its own."]
     if not result.convex or result.bound is None:
         words.append(f"No proof: {result.reason or 'it was stopped early'}.")
     else:
         words.append(
-            f"{known.label}: {known.text(result.best, 4)}; no hardware and no plans reach less than "
-            f"{known.text(result.bound, 4)}, {number(result.gap, '%', 4)} away."
+            f"{goal_label.label}: {goal_label.text(result.best, 4)}; no hardware and no plans reach less than "
+            f"{goal_label.text(result.bound, 4)}, {number(result.gap, '%', 4)} away."
         )
-        own = result.bound_of_own_hardware
-        if own:
+        separate_bound = result.bound_of_own_hardware
+        if separate_bound:
             words.append(
-                f"Hardware of its own for each workload would bring it to {known.text(own, 4)} at the very least."
+                "Hardware of its own for each workload would bring it to"
+                f" {goal_label.text(separate_bound, 4)} at the very least."
             )
     words.append(f"Key figures, budgets and all that shows one design are those of {entries[0].workload}.")
     return " ".join(words)
@@ -78,14 +79,14 @@ def plans(run: RunFolder) -> PageTable:
     """Every workload: goal, what it could have alone, plan, limits that are nearly used."""
     rows = []
     for entry in workloads(run):
-        known = run.metric(entry.goal)
-        own = entry.own_best
+        goal_label = run.metric(entry.goal)
+        separate_best = entry.own_best
         design = {PLAN_PREFIX + name: value for name, value in entry.design.items()}
         design["tpot_s"] = "tpot_s" in entry.used
         used = [f"{constraint(n)} {number(share, '%', 3)}" for n, share in entry.used.items() if share > NEARLY_USED]
         rows.append((
-            (entry.workload, f"weight {entry.weight:g}"), (known.text(entry.value, 4), inside(known.label)),
-            known.text(own, 4) if own is not None else DASH,
+            (entry.workload, f"weight {entry.weight:g}"), (goal_label.text(entry.value, 4), inside(goal_label.label)),
+            goal_label.text(separate_best, 4) if separate_best is not None else DASH,
             f"{signed(100 * entry.costs, 1)} %" if entry.costs is not None else DASH,
             tuple(part for part in (degrees(design), choices(design)) if part) or (DASH,), tuple(used) or (DASH,),
         ))  # fmt: skip
@@ -101,13 +102,13 @@ def hardware_names(entries: Sequence[Shared]) -> list[str]:
 def hardware(run: RunFolder) -> PageTable:
     """The common hardware beside what each workload would have taken."""
     entries = workloads(run)
-    own_entries = [entry for entry in entries if entry.own_design]
-    designs = [entries[0].design, *(entry.own_design for entry in own_entries)]
+    separate_entries = [entry for entry in entries if entry.own_design]
+    designs = [entries[0].design, *(entry.own_design for entry in separate_entries)]
     rows = [
         (variable(name), *(number(design[name], run.unit(name)) for design in designs))
         for name in hardware_names(entries)
     ]
-    return PageTable(("Hardware", "Common", *(f"Own of {entry.workload}" for entry in own_entries)), rows)
+    return PageTable(("Hardware", "Common", *(f"Own of {entry.workload}" for entry in separate_entries)), rows)
 
 
 def sharing(entries: Sequence[Shared]) -> Figure:
@@ -116,37 +117,37 @@ def sharing(entries: Sequence[Shared]) -> Figure:
     Raises:
         MissingPart: no workload was searched on hardware of its own.
     """
-    own_entries = [entry for entry in entries if entry.own_design]
-    if not own_entries:
+    separate_entries = [entry for entry in entries if entry.own_design]
+    if not separate_entries:
         raise MissingPart("no workload was searched on hardware of its own (search.alone)")
-    names = hardware_names(own_entries)
-    figure, (left, right) = canvas(1.5 + 0.3 * max(len(own_entries), len(names)), 2)
-    places = range(len(own_entries))
+    names = hardware_names(separate_entries)
+    figure, (left, right) = canvas(1.5 + 0.3 * max(len(separate_entries), len(names)), 2)
+    places = range(len(separate_entries))
     colours = [COLOURS[i % len(COLOURS)] for i in places]
-    costs = [100 * (entry.costs or 0.0) for entry in own_entries]
+    costs = [100 * (entry.costs or 0.0) for entry in separate_entries]
     left.barh(places, costs, height=0.55, color=colours)
-    for place, cost in zip(places, costs, strict=True):
-        left.annotate(f"{signed(cost, 1)} %", (max(cost, 0), place), (4, 0), textcoords="offset points", va="center")
-    left.set_yticks(places, [entry.workload for entry in own_entries])
+    for y, cost in zip(places, costs, strict=True):
+        left.annotate(f"{signed(cost, 1)} %", (max(cost, 0), y), (4, 0), textcoords="offset points", va="center")
+    left.set_yticks(places, [entry.workload for entry in separate_entries])
     left.invert_yaxis()
     left.set_xlim(min(0.0, *costs), max(1.25 * max(costs), 0.1))
     left.set_xlabel("Dearer than on hardware of its own [%]")
     left.grid(axis="y", visible=False)
-    step = 0.6 / max(len(own_entries), 1)
-    for i, entry in enumerate(own_entries):
+    step = 0.6 / max(len(separate_entries), 1)
+    for i, entry in enumerate(separate_entries):
         ratio = [entry.own_design[name] / entry.design[name] for name in names]
-        at = [index + step * (i - 0.5 * (len(own_entries) - 1)) for index in range(len(names))]
+        at = [index + step * (i - 0.5 * (len(separate_entries) - 1)) for index in range(len(names))]
         right.plot(ratio, at, MARKERS[i % len(MARKERS)], color=colours[i], markersize=5.5, label=entry.workload)
     right.axvline(1.0, color=INK, linewidth=1)
     right.set_yticks(range(len(names)), [variable(name) for name in names])
     right.set_ylim(len(names) - 0.5, -0.5)
     right.set_xscale("log")
-    right.xaxis.set_major_locator(_ticks(own_entries, names))
+    right.xaxis.set_major_locator(_ticks(separate_entries, names))
     right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{TIMES}{value:.3g}"))
     right.xaxis.set_minor_formatter(NullFormatter())
     right.set_xlabel("Its own hardware over the common")
     right.tick_params(axis="both", which="both", colors=SOFT, labelcolor=INK)
-    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(own_entries), 4))
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(separate_entries), 4))
     return figure
 
 
@@ -161,7 +162,7 @@ def _ticks(shares: Sequence[Shared], names: Sequence[str]) -> FixedLocator:
 # Fleet on a run's page: what `simulate --replicas` and `autoscale` left in its folder.
 
 
-FLEET, TOLD, TABLE = "simulation", "fleet.json", "fleet.csv"
+FLEET, FLEET_SUMMARY, TABLE = "simulation", "fleet.json", "fleet.csv"
 DAY, HOURS = "day", "hours.csv"
 SHOWN = 3  # replicas that are named of a class
 
@@ -178,17 +179,17 @@ def _frame(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     return result
 
 
-def told(run: RunFolder) -> dict[str, Any]:
+def fleet_summary(run: RunFolder) -> dict[str, Any]:
     """Numbers of the simulation.
 
     Raises:
         MissingPart: a file that cannot be read.
     """
     try:
-        result: dict[str, Any] = json.loads((run.path / FLEET / TOLD).read_text(encoding="utf-8"))
+        result: dict[str, Any] = json.loads((run.path / FLEET / FLEET_SUMMARY).read_text(encoding="utf-8"))
         _ = result["headline"], result["classes"], result["replicas"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MissingPart(f"{TOLD} cannot be read: {str(error).splitlines()[0]}") from error
+        raise MissingPart(f"{FLEET_SUMMARY} cannot be read: {str(error).splitlines()[0]}") from error
     return result
 
 
@@ -196,7 +197,7 @@ def fleet_over_time(run: RunFolder) -> Figure:
     """Picture of the simulation, drawn of its table as the one beside it."""
     columns = ("begin_s", "end_s", "requests_per_s", "requests_mean", "requests_least", "requests_most", "waiting",
                "replicas", "paid", "attainment")  # fmt: skip
-    return timeline_of(_frame(run.path / FLEET / TABLE, columns), str(told(run)["headline"]))
+    return timeline_of(_frame(run.path / FLEET / TABLE, columns), str(fleet_summary(run)["headline"]))
 
 
 def fleet_by_hour(run: RunFolder) -> Figure:
@@ -210,13 +211,13 @@ def served_by(run: RunFolder) -> PageTable:
     head = ("class", "requests", "kept", "agreed", "TTFT p99", "TPOT p99", "served by")
     rows: list[tuple[str | tuple[str, ...], ...]] = []
     try:
-        for row in told(run)["classes"]:
+        for row in fleet_summary(run)["classes"]:
             rows.append((
                 str(row["class"]), f"{row['requests']:,}", f"{row['attainment']:.2%}", f"{row['agreed']:.2%}",
                 engineering(row["ttft_p99_s"], "s"), engineering(row["tpot_p99_s"], "s"), _replicas(row["by_replica"]),
             ))  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise MissingPart(f"{TOLD} cannot be read: {str(error).splitlines()[0]}") from error
+        raise MissingPart(f"{FLEET_SUMMARY} cannot be read: {str(error).splitlines()[0]}") from error
     return PageTable(head, rows, frozenset({0, 6}))
 
 
@@ -226,7 +227,7 @@ def _replicas(counts: list[int]) -> str:
     if not total:
         return ""
     most = sorted(some, key=lambda one: (-one[0], one[1]))[:SHOWN]
-    named = ", ".join(f"{place} ({count / total:.0%})" for count, place in most)
+    named = ", ".join(f"{replica} ({count / total:.0%})" for count, replica in most)
     return f"{len(some)} replicas, most of it by {named}" if len(some) > SHOWN else f"replica {named}"
 
 
@@ -254,7 +255,7 @@ def front_text(run: RunFolder) -> str:
     result, certificate = front(run), run.certificate
     names = [run.metric(name) for name in result.metrics]
     bend = result.points[result.knee].values
-    knee = ", ".join(known.text(bend[name]) for known, name in zip(names, result.metrics, strict=True))
+    knee = ", ".join(metric.text(bend[name]) for metric, name in zip(names, result.metrics, strict=True))
     words = [f"{len(result.points)} designs of which none is better in everything. The front bends at {knee}."]
     if certificate is None or not certificate.convex:
         return " ".join([*words, f"No proof: {certificate.reason if certificate else 'none'}."])
@@ -280,23 +281,23 @@ def table(run: RunFolder) -> PageTable:
     """Every design of the front: metrics, bound, gap and plan."""
     result = front(run)
     names = result.metrics
-    known = [run.metric(name) for name in names]
+    metrics = [run.metric(name) for name in names]
     rows, count = [], len(result.points)
-    for place in np.unique(np.linspace(0, count - 1, min(ROWS, count)).round().astype(int)):
-        row = result.points[place]
-        values = [entry.text(row.values[name], 4) for entry, name in zip(known, names, strict=True)]
-        bound = known[0].text(row.bound, 4) if row.bound is not None else DASH
+    for index in np.unique(np.linspace(0, count - 1, min(ROWS, count)).round().astype(int)):
+        row = result.points[index]
+        values = [entry.text(row.values[name], 4) for entry, name in zip(metrics, names, strict=True)]
+        bound = metrics[0].text(row.bound, 4) if row.bound is not None else DASH
         gap = number(row.gap, "%", 4) if row.gap is not None else DASH
         rows.append((*values, bound, gap, _plan(run, names, row.values)))
     limit = "At most" if names[0] in result.maximised else "At least"
-    head = (*(entry.label for entry in known), f"{limit} ({_inside(known[0].label)})", "Gap", "Plan")
+    head = (*(entry.label for entry in metrics), f"{limit} ({_inside(metrics[0].label)})", "Gap", "Plan")
     return PageTable(head, rows, frozenset({len(head) - 1}), "front")
 
 
 def _plan(run: RunFolder, names: Sequence[str], values: dict[str, float]) -> str:
     """The plan of the design of the frame with these metrics."""
-    known = run.designs[list(names)].to_numpy(dtype=float)
-    apart = np.abs(np.log(known / np.array([values[name] for name in names]))).sum(axis=1)
+    plan_values = run.designs[list(names)].to_numpy(dtype=float)
+    apart = np.abs(np.log(plan_values / np.array([values[name] for name in names]))).sum(axis=1)
     return degrees(run.designs.iloc[int(np.argmin(apart))].to_dict())
 
 
@@ -313,17 +314,17 @@ def certified_front(run: RunFolder) -> Figure:
     reach = np.abs(np.stack([values[:, 0] - bound, np.zeros(len(bound))]))
     if names[0] in result.maximised:
         reach = reach[::-1]
-    few, place = len(points) <= CROWD, (values[:, 1], values[:, 0])
+    few, coordinates = len(points) <= CROWD, (values[:, 1], values[:, 0])
     if few:
-        axes.errorbar(*place, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
+        axes.errorbar(*coordinates, yerr=reach, fmt="none", ecolor=INK, elinewidth=1.4, capsize=2, zorder=3)
     if len(names) == 2:
         if not result.maximised:
             _staircase(axes, points, values, bound, names)
-        axes.plot(*place, "o", color=BLUE, markersize=5 if few else 2, zorder=4, label="design")
+        axes.plot(*coordinates, "o", color=BLUE, markersize=5 if few else 2, zorder=4, label="design")
     else:
         third = run.metric(names[2])
         look = {"c": values[:, 2], "cmap": "viridis", "s": 34 if few else 12}
-        dots = axes.scatter(*place, **look, zorder=4, label="design")
+        dots = axes.scatter(*coordinates, **look, zorder=4, label="design")
         bar = figure.colorbar(dots, ax=axes, format=FuncFormatter(lambda value, _: third.text(value)))
         bar.set_label(third.label, color=SOFT)
     knee = values[result.knee]
@@ -331,14 +332,14 @@ def certified_front(run: RunFolder) -> Figure:
         knee[1], knee[0], s=150, marker="*", c=ACCENT, edgecolors="white", linewidths=0.8, zorder=5, label="knee"
     )
     for which, name, column in (("x", names[1], 1), ("y", names[0], 0)):
-        known = run.metric(name)
+        metric = run.metric(name)
         if values[:, column].max() > 4 * values[:, column].min():
             getattr(axes, f"set_{which}scale")("log")
         digits = digits_apart(values[:, column])
         getattr(axes, f"{which}axis").set_major_formatter(
-            FuncFormatter(lambda value, _, known=known, digits=digits: known.text(value, digits))
+            FuncFormatter(lambda value, _, metric=metric, digits=digits: metric.text(value, digits))
         )
-        getattr(axes, f"set_{which}label")(known.label)
+        getattr(axes, f"set_{which}label")(metric.label)
     axes.legend(loc="best")
     return figure
 

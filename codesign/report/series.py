@@ -22,8 +22,8 @@ LABELLED = 0.02  # share of time from which a mark has a label
 NEAR = 0.25  # decades; marks of a log-log figure closer than this share a label
 
 
-def _in_order(names: list[str], known: Mapping[str, object]) -> list[str]:
-    return [name for name in known if name in names] + sorted(set(names) - set(known))
+def _in_order(names: list[str], order: Mapping[str, object]) -> list[str]:
+    return [name for name in order if name in names] + sorted(set(names) - set(order))
 
 
 def design_labels(run: RunFolder, count: int = SHOWN_DESIGNS) -> list[str]:
@@ -163,14 +163,14 @@ def memory_by_tier(run: RunFolder, count: int = SHOWN_DESIGNS) -> dict[str, tupl
         raise MissingPart("designs.parquet has no column memory_bytes.*")
     top, tiers = run.designs.head(count), {}
     for tier in _in_order(list({name.split("/")[0] for name in names}), TIERS):
-        own = [name.split("/", 1)[1] for name in names if name.split("/")[0] == tier]
-        table = top[[f"memory_bytes.{tier}/{name}" for name in own]].fillna(0.0).set_axis(own, axis="columns")
+        of_tier = [name.split("/", 1)[1] for name in names if name.split("/")[0] == tier]
+        table = top[[f"memory_bytes.{tier}/{name}" for name in of_tier]].fillna(0.0).set_axis(of_tier, axis="columns")
         used = table.sum(axis="columns")
         if not (used > 0).any():
             continue
         share = top.get(f"usage.{tier}", pd.Series(np.nan, index=top.index))
         capacity = (used / share).where(share > 0)
-        table = table[_in_order(own, MEMORY_CLASSES)]
+        table = table[_in_order(of_tier, MEMORY_CLASSES)]
         tiers[tier] = (table.loc[:, table.max() > NEGLIGIBLE * used.max()], capacity)
     if not tiers:
         raise MissingPart("no memory is used by the designs kept")
@@ -205,8 +205,8 @@ def kinds(run: RunFolder) -> list[str]:
     changed = {text.lstrip("+").split("=")[0] for text in run.overrides}
     result = []
     for path, kind in zip(table["path"], given, strict=True):
-        known = kind if isinstance(kind, str) and kind else "unstated"
-        result.append("variable" if path in varied else "override" if path in changed else known)
+        origin = kind if isinstance(kind, str) and kind else "unstated"
+        result.append("variable" if path in varied else "override" if path in changed else origin)
     return result
 
 
@@ -216,8 +216,8 @@ def operations(run: RunFolder) -> pd.DataFrame:
     `repeats` says how often a phase runs (micro-batches of a step, tokens of an answer); 1 where it is not recorded.
     """
     ops = run.require("ops", "name", "total_s")
-    whole = ops["total_s"] * (ops["repeats"].fillna(1.0) if "repeats" in ops else 1.0)
-    return ops.assign(whole_s=whole, share=whole / whole.sum())
+    totals_s = ops["total_s"] * (ops["repeats"].fillna(1.0) if "repeats" in ops else 1.0)
+    return ops.assign(whole_s=totals_s, share=totals_s / totals_s.sum())
 
 
 def parts(run: RunFolder, prefix: str) -> pd.Series:
@@ -227,9 +227,9 @@ def parts(run: RunFolder, prefix: str) -> pd.Series:
     """
     names = run.columns(prefix)
     values = pd.Series({name: float(run.best[prefix + name]) for name in names}, dtype=float)
-    whole = run.best.get({"capex.": "capex_usd", "power.": "provisioned_power_w"}[prefix], float("nan"))
-    if names and whole - values.sum() > NEGLIGIBLE * values.sum():
-        values["facility"] = whole - values.sum()
+    total = run.best.get({"capex.": "capex_usd", "power.": "provisioned_power_w"}[prefix], float("nan"))
+    if names and total - values.sum() > NEGLIGIBLE * values.sum():
+        values["facility"] = total - values.sum()
     values = values[values > 0].sort_values(ascending=False, kind="stable")
     if values.empty:
         raise MissingPart(f"designs.parquet has no column {prefix}* above zero")

@@ -132,10 +132,10 @@ def sentences(comparison: Comparison) -> list[str]:
 def api_sentences(comparison: Comparison) -> list[str]:
     """Sentences on a price list among the candidates: up to which load it is cheaper, what it does not say."""
     ranked = comparison.feasible
-    own, listed = ranked[ranked["candidate"] != API], ranked[ranked["candidate"] == API]
-    if own.empty or listed.empty:
+    owned, listed = ranked[ranked["candidate"] != API], ranked[ranked["candidate"] == API]
+    if owned.empty or listed.empty:
         return []
-    best, api = own.iloc[0], float(listed.iloc[0]["objective"])
+    best, api = owned.iloc[0], float(listed.iloc[0]["objective"])
     lines = ["An API is paid by the request, a fleet by the hour; how fast the API answers is not known."]
     if api > best["objective"]:
         share = float(best["objective"]) / api
@@ -155,8 +155,8 @@ def space_sentences(comparison: Comparison) -> list[str]:
     for _, row in named.iterrows():
         margin = str(row.get("margin") or "")
         if margin and row["certified"]:
-            told = f"proven the best that keeps the limits {margin}, of"
-            text = f"{told} {row['space']}; a cheaper one may keep them in as many draws"
+            beginning = f"proven the best that keeps the limits {margin}, of"
+            text = f"{beginning} {row['space']}; a cheaper one may keep them in as many draws"
         else:
             text = f"{'proven the best of' if row['certified'] else 'looked at, without proof:'} {row['space']}"
         result.append(f"{row['candidate']}: {text}.")
@@ -213,11 +213,11 @@ def winners(comparison: Comparison) -> list[tuple[str, str]]:
 
 def turning_points(comparison: Comparison) -> list[str]:
     """One sentence on where the best candidate changes along what was varied."""
-    told = winners(comparison)
-    if not told:
+    best_by_level = winners(comparison)
+    if not best_by_level:
         return []
     runs: list[list[str]] = []
-    for level, name in told:
+    for level, name in best_by_level:
         if not runs or runs[-1][0] != name:
             runs.append([name])
         runs[-1].append(level)

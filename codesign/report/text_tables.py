@@ -37,7 +37,7 @@ from .wording import binds, bounds, choices, degrees, hardware, hardware_names
 
 
 DARK = 140  # brightness below which words on a colour are white
-TOLD = 0.07  # share of the width from which a part carries its share in words
+LABELLED = 0.07  # share of the width from which a part carries its share in words
 MONEY, POWER = ("capex.", "$", "Purchase price"), ("power.", "W", "Provisioned power")
 
 
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
     name: str
     colour: str
     share: float
-    told: str
+    label: str
     words: str = ""
 
 
@@ -69,7 +69,7 @@ def bars(lines: Sequence[BarLine], key: Sequence[tuple[str, str]] = ()) -> Marku
 def _line(line: BarLine) -> Markup:
     parts = Markup("").join(
         Markup('<i style="width:{:.2f}%;background:{};color:{}" title="{}">{}</i>').format(
-            100 * max(part.share, 0.0), part.colour, _on(part.colour), part.told, part.words
+            100 * max(part.share, 0.0), part.colour, _on(part.colour), part.label, part.words
         )
         for part in line.parts
     )
@@ -86,9 +86,9 @@ def _listed(what: str, track: Markup, total: str) -> Markup:
     return Markup('<li><span class="what">{}</span>{}<span class="sum">{}</span></li>').format(what, track, total)
 
 
-def _key(known: Iterable[tuple[str, str]]) -> Markup:
+def _key(colours: Iterable[tuple[str, str]]) -> Markup:
     """Key of the colours."""
-    lines = (Markup('<li><i style="background:{}"></i>{}</li>').format(colour, name) for name, colour in known)
+    lines = (Markup('<li><i style="background:{}"></i>{}</li>').format(colour, name) for name, colour in colours)
     return Markup('<ul class="key">{}</ul>').format(Markup("").join(lines))
 
 
@@ -98,57 +98,62 @@ def _on(colour: str) -> str:
 
 
 def _stacked(
-    table: pd.DataFrame, labels: Sequence[str], known: dict[str, tuple[str, str]], unit: str, longest: float,
+    table: pd.DataFrame, labels: Sequence[str], colours: dict[str, tuple[str, str]], unit: str, longest: float,
     ends: Sequence[float] | None = None,
 ) -> Markup:  # fmt: skip
     """A line for each row of a table, a piece for each column."""
-    lines, shown = [], {str(name): known.get(str(name), (str(name).replace("_", " "), OTHER_COLOUR)) for name in table}
+    lines, shown = (
+        [],
+        {str(name): colours.get(str(name), (str(name).replace("_", " "), OTHER_COLOUR)) for name in table},
+    )
     for at, (label, (_, row)) in enumerate(zip(labels, table.iterrows(), strict=True)):
-        whole = float(row.sum())
+        total = float(row.sum())
         parts = []
         for name, (words, colour) in shown.items():
             value = float(row[name])
-            share = value / whole if whole else 0.0
+            share = value / total if total else 0.0
             text = f"{words}: {number(value, unit)} ({share:.1%})"
-            parts.append(Piece(words, colour, value / longest, text, f"{share:.0%}" if value / longest > TOLD else ""))
+            parts.append(
+                Piece(words, colour, value / longest, text, f"{share:.0%}" if value / longest > LABELLED else "")
+            )
         end = ends[at] / longest if ends is not None and ends[at] == ends[at] else None
-        lines.append(BarLine(label, tuple(parts), number(whole, unit, zeros=True), end))
+        lines.append(BarLine(label, tuple(parts), number(total, unit, zeros=True), end))
     return bars(lines, list(shown.values()))
 
 
 def time_bars(run: RunFolder, count: int = series.SHOWN_DESIGNS) -> Markup:
     """Time breakdown of the best designs as bars."""
     table = series.time_breakdown(run, count)
-    known = run.labels(PARTS, run.words.parts)
+    parts = run.labels(PARTS, run.words.parts)
     longest = float(table.sum(axis="columns").max())
-    return _stacked(table, series.design_labels(run, len(table)), known, "s", longest)
+    return _stacked(table, series.design_labels(run, len(table)), parts, "s", longest)
 
 
 def memory_bars(run: RunFolder, count: int = series.SHOWN_DESIGNS) -> Markup:
     """Bytes of each tier by class; the mark is what is usable."""
-    told, known = Markup(""), run.labels(MEMORY_CLASSES, run.words.memory)
+    charts, classes = Markup(""), run.labels(MEMORY_CLASSES, run.words.memory)
     for tier, (table, capacity) in series.memory_by_tier(run, count).items():
         room = capacity[capacity < float("inf")]
         longest = max(float(table.sum(axis="columns").max()), float(room.max()) if room.notna().any() else 0.0)
         labels = series.design_labels(run, len(table))
-        own = _stacked(table, labels, known, "B", 1.02 * longest, list(capacity))
-        told += Markup("<h3>{} per accelerator</h3>{}").format(TIERS.get(tier, tier), own)
-    return told
+        chart = _stacked(table, labels, classes, "B", 1.02 * longest, list(capacity))
+        charts += Markup("<h3>{} per accelerator</h3>{}").format(TIERS.get(tier, tier), chart)
+    return charts
 
 
 def money_bars(run: RunFolder) -> Markup:
     """Bars of what the best design costs to buy and to power, by part."""
-    told = Markup("")
+    charts = Markup("")
     for prefix, unit, title in (MONEY, POWER):
         values = series.parts(run, prefix)
-        whole, longest = float(values.sum()), float(values.max())
+        total, longest = float(values.sum()), float(values.max())
         lines = [
-            BarLine(component(str(name)), (Piece("", "#2f6fb0", value / longest, f"{value / whole:.1%}"),),
-                f"{number(value, unit)} · {value / whole:.0%}")
+            BarLine(component(str(name)), (Piece("", "#2f6fb0", value / longest, f"{value / total:.1%}"),),
+                f"{number(value, unit)} · {value / total:.0%}")
             for name, value in values.items()
         ]  # fmt: skip
-        told += Markup("<h3>{}: {}</h3>{}").format(title, number(whole, unit), bars(lines))
-    return told
+        charts += Markup("<h3>{}: {}</h3>{}").format(title, number(total, unit), bars(lines))
+    return charts
 
 
 def elasticity_bars(run: RunFolder, count: int = series.SHOWN_ELASTICITIES) -> Markup:
@@ -267,11 +272,13 @@ def budgets(run: RunFolder) -> list[tuple[str, str, str, float]]:
     """(what, value, bound, used share) of each limit and each memory tier, of the best design."""
     best, rows = run.best, []
     for name, bound, is_floor in bounds(run):
-        known, value = run.metric(name), best.get(name)
+        metric, value = run.metric(name), best.get(name)
         if value is None or value != value:
             continue
         share = best.get(f"limit.{name}", bound / value if is_floor else value / bound)
-        rows.append((known.label, known.text(value), f"{'≥' if is_floor else '≤'} {known.text(bound)}", float(share)))
+        rows.append(
+            (metric.label, metric.text(value), f"{'≥' if is_floor else '≤'} {metric.text(bound)}", float(share))
+        )
     for tier, label in TIERS.items():
         share = best.get(f"usage.{tier}")
         if share is None or not share > 0:
@@ -397,10 +404,10 @@ def worth(row: Mapping[str, Any], usd_per_month: float) -> tuple[float, str] | N
 
 
 def _worth_text(row: Mapping[str, Any], usd_per_month: float) -> str:
-    known = worth(row, usd_per_month)
-    if known is None:
+    price = worth(row, usd_per_month)
+    if price is None:
         return DASH
-    return f"{'-' if known[0] < 0 else ''}{number(abs(known[0]), '$')} per {known[1]}"
+    return f"{'-' if price[0] < 0 else ''}{number(abs(price[0]), '$')} per {price[1]}"
 
 
 def _is_numeric(column: pd.Series) -> bool:

@@ -94,10 +94,10 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     for part, label in OFFLOADED.items():
         if (share := value(f"offload_{part}")) > 0:
             parts.append(f"{label} {number(share, '%', 2)} offloaded")
-    return " · ".join([*parts, *said(MODULES), *own_choices(design, words), *said(ALGORITHMS)])
+    return " · ".join([*parts, *said(MODULES), *notable_choices(design, words), *said(ALGORITHMS)])
 
 
-def own_choices(design: Mapping[str, Any], words: Words) -> list[str]:
+def notable_choices(design: Mapping[str, Any], words: Words) -> list[str]:
     """Fields of a family's own plan: numbers above one, and choices by their names."""
     lines = []
     for name, text in words.plan.items():
@@ -163,7 +163,7 @@ def bounds(run: RunFolder) -> list[tuple[str, float, bool]]:
     return result + [(str(name), float(bound), True) for name, bound in floors.items() if name not in limits]
 
 
-def asked(run: RunFolder) -> str:
+def objective_text(run: RunFolder) -> str:
     """The question in words."""
     goal = run.metric(run.goal).label
     want = f"the {'highest' if run.maximised else 'lowest'} {inside(goal)}"
@@ -177,12 +177,12 @@ def asked(run: RunFolder) -> str:
         want = f"the {'most' if proven.sense == 'maximise' else 'least'} {run.metric(proven.goal).label}"
     limits = []
     for name, bound, is_floor in bounds(run):
-        known = run.metric(name)
-        limits.append(f"{inside(known.label)} {'at least' if is_floor else 'at most'} {known.text(bound)}")
+        metric = run.metric(name)
+        limits.append(f"{inside(metric.label)} {'at least' if is_floor else 'at most'} {metric.text(bound)}")
     return want + (f", with {_listed(limits)}" if limits else "")
 
 
-def found(run: RunFolder) -> str:
+def best_design(run: RunFolder) -> str:
     """Outcome of the best design, in words."""
     best = run.best
     if mixed(run):
@@ -194,9 +194,9 @@ def found(run: RunFolder) -> str:
     ]
     for name in dict.fromkeys(names):
         if name in best and best[name] == best[name]:
-            known = run.metric(name)
-            words = (inside(known.label), known.text(best[name]))
-            parts.append(" ".join(reversed(words) if known.unit == "count" else words))
+            metric = run.metric(name)
+            words = (inside(metric.label), metric.text(best[name]))
+            parts.append(" ".join(reversed(words) if metric.unit == "count" else words))
     return _listed(parts)
 
 
@@ -228,13 +228,13 @@ def claim(run: RunFolder) -> str:
     """Sentence on what the search did and how much that proves."""
     counts = run.summary.get("counts") or {}
     done = [f"{value:,.0f} {str(name).replace('_', ' ')}" for name, value in counts.items() if _is_count(value)]
-    told = str(run.summary.get("claim") or "").rstrip(".")
+    stored = str(run.summary.get("claim") or "").rstrip(".")
     methods = run.designs["method"].dropna().unique().tolist() if "method" in run.designs else []
     how = " and ".join(
         {"grid": "an exhaustive grid", "gradient": "gradient descent"}.get(str(name), str(name))
         for name in sorted(methods, key=lambda name: name != "grid")
     )
-    text = told or f"Heuristic solution by {how or 'the search'}, no certificate"
+    text = stored or f"Heuristic solution by {how or 'the search'}, no certificate"
     space = str(run.summary.get("space") or "")
     text += f"; looked at: {space}" if space else ""
     seconds = _total(run.summary.get("seconds"))
@@ -287,8 +287,8 @@ def key_figures(run: RunFolder) -> list[tuple[str, str, str]]:
             if f"tokens_per_s{end}" in best:
                 best[f"tokens_per_s_per_device{end}"] = best[f"tokens_per_s{end}"] / run.device_count
     first = [f"{name}_per_device" if run.is_serving and name == "tokens_per_s" else name for name in run.words.headline]
-    known = [(name, run.metric(name)) for name in (*first, *KEY_FIGURES) if name in best]
-    return [(entry.label, entry.text(best[name]), interval(entry, best, name)) for name, entry in known]
+    metrics = [(name, run.metric(name)) for name in (*first, *KEY_FIGURES) if name in best]
+    return [(entry.label, entry.text(best[name]), interval(entry, best, name)) for name, entry in metrics]
 
 
 def interval(metric: Metric, design: Mapping[str, Any], name: str) -> str:

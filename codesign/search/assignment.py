@@ -48,7 +48,7 @@ __all__ = [
 GAP = 1e-5  # relative, to which the branch and bound goes
 MOST_NODES = 3000
 ROUNDING = 1e-9  # relative, of a row
-WHOLE = 1e-6
+INTEGER_TOLERANCE = 1e-6
 
 
 class PoolOption(NamedTuple):
@@ -180,9 +180,9 @@ def assignment_program(
     most = {kind.name: 0.0 for kind in kinds}
     for name in rates:
         for kind in kinds:
-            own = [n * each.devices for n, each in zip(fewest, options, strict=True)
+            coefficients = [n * each.devices for n, each in zip(fewest, options, strict=True)
                    if each.kind == kind.name and each.request_class == name]  # fmt: skip
-            most[kind.name] += sum(own)
+            most[kind.name] += sum(coefficients)
     bought = [
         math.ceil(most[kind.name] / kind.box) if kind.most_boxes is None
         else min(kind.most_boxes, math.ceil(most[kind.name] / kind.box))
@@ -196,8 +196,8 @@ def assignment_program(
         sides.append(rate)
         names.append(("class", name))
     for index, kind in enumerate(kinds):
-        own = [float(kind.box) if at == index else 0.0 for at in range(sorts)]
-        rows.append([-float(one.devices) * (one.kind == kind.name) for one in options] + own + own)
+        coefficients = [float(kind.box) if at == index else 0.0 for at in range(sorts)]
+        rows.append([-float(one.devices) * (one.kind == kind.name) for one in options] + coefficients + coefficients)
         sides.append(0.0)
         names.append(("boxes", kind.name))
     if math.isfinite(limits.capex_usd):
@@ -238,7 +238,7 @@ def assign(
     first = _relaxed(scaled, zero, program.high)
     if first is None:
         raise ConfigError(_why_none(program, rates, kinds))
-    best = _best_whole(scaled, program)
+    best = _best_integer(scaled, program)
     if best is None:
         raise ConfigError(_why_none(program, rates, kinds))
     nodes, bound, best = _tree(scaled, program, best, most_nodes)
@@ -247,11 +247,11 @@ def assign(
     prices = {name: float(dual[row]) for row, name in enumerate(program.row_names)}
     reduced = program.cost - program.rows.T @ dual
     worth = {kind.name: max(-float(reduced[count + sorts + index]), 0.0) for index, kind in enumerate(kinds)}
-    whole = [round(each) for each in best]
+    counts = [round(each) for each in best]
     usd = float(program.cost @ best)
     return AssignedFleet(
-        tuple(options), tuple(kinds), tuple(whole[:count]), tuple(whole[count : count + sorts]),
-        tuple(whole[count + sorts :]), usd, min(bound, usd), float(first.value), tuple(map(float, first.x)),
+        tuple(options), tuple(kinds), tuple(counts[:count]), tuple(counts[count : count + sorts]),
+        tuple(counts[count + sorts :]), usd, min(bound, usd), float(first.value), tuple(map(float, first.x)),
         prices, worth, program, tuple(nodes), most_nodes,
     )  # fmt: skip
 
@@ -261,7 +261,7 @@ def _floor(program: AssignmentProgram, options: Sequence[PoolOption], most_nodes
     least = np.concatenate([[one.least_usd_per_s for one in options], program.cost[len(options) :]])
     cheap = replace(program, cost=least)
     scaled = _scaled(cheap)
-    best = _best_whole(scaled, cheap)
+    best = _best_integer(scaled, cheap)
     assert best is not None
     return min(_tree(scaled, cheap, best, most_nodes)[1], float(least @ best))
 
@@ -366,12 +366,12 @@ def _ray(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> np.ndarray | Non
         b_ub=-scaled.sides, method="highs",
         bounds=np.concatenate([np.stack([low, high], 1), np.tile([0.0, np.inf], (rows, 1))]),
     )  # fmt: skip
-    if result.status != 0 or result.fun <= WHOLE:
+    if result.status != 0 or result.fun <= INTEGER_TOLERANCE:
         return None
     return np.maximum(-result.ineqlin.marginals, 0.0)
 
 
-def _best_whole(scaled: _Scaled, program: AssignmentProgram) -> np.ndarray | None:
+def _best_integer(scaled: _Scaled, program: AssignmentProgram) -> np.ndarray | None:
     """The best solution that HiGHS finds, rounded; the branch and bound proves it or finds a better one."""
     optimize: Any = scipy.optimize
     unit = float(np.abs(scaled.cost).max()) or 1.0
@@ -382,8 +382,8 @@ def _best_whole(scaled: _Scaled, program: AssignmentProgram) -> np.ndarray | Non
     )  # fmt: skip
     if result.x is None:
         return None
-    whole = np.rint(result.x)
-    return whole if _keeps(program, whole) else _raised(program, whole)
+    rounded = np.rint(result.x)
+    return rounded if _keeps(program, rounded) else _raised(program, rounded)
 
 
 def _keeps(program: AssignmentProgram, x: np.ndarray) -> bool:
@@ -418,8 +418,8 @@ def _tree(
 
     def visit(number: int, low: np.ndarray, high: np.ndarray, start: _Basis | None = None) -> None:
         nonlocal best, value
-        found = _continued(scaled, low, high, start)
-        result, basis = found or (_relaxed(scaled, low, high), None)
+        continued = _continued(scaled, low, high, start)
+        result, basis = continued or (_relaxed(scaled, low, high), None)
         if result is None or math.isinf(result.value):
             ray = _ray(scaled, low, high) if result is None else result.dual
             if ray is not None:
@@ -431,7 +431,7 @@ def _tree(
         dual = result.dual * scaled.factors
         bound = _bound(program, dual, low, high, program.cost)
         nodes[number] = BranchNode(dual=tuple(map(float, dual)))
-        up = _keeping(program, np.clip(np.ceil(result.x - WHOLE), low, high))
+        up = _keeping(program, np.clip(np.ceil(result.x - INTEGER_TOLERANCE), low, high))
         if up is not None and float(program.cost @ up) < value:
             best, value = up, float(program.cost @ up)
         heapq.heappush(open_, (bound, next(order), number, low, high, result.x, basis))
@@ -440,18 +440,18 @@ def _tree(
     while open_:
         bound, _, number, low, high, x, basis = heapq.heappop(open_)
         part = np.abs(x - np.rint(x))
-        if bound >= value * (1 - GAP) or len(nodes) >= most_nodes or part.max() <= WHOLE:
+        if bound >= value * (1 - GAP) or len(nodes) >= most_nodes or part.max() <= INTEGER_TOLERANCE:
             done.append(bound)
             continue
-        place = int(np.argmax(part * (program.cost + 1e-3 * program.cost.max())))
-        if part[place] <= WHOLE:
-            place = int(np.argmax(part))
-        at = math.floor(x[place])
+        index = int(np.argmax(part * (program.cost + 1e-3 * program.cost.max())))
+        if part[index] <= INTEGER_TOLERANCE:
+            index = int(np.argmax(part))
+        at = math.floor(x[index])
         below, above = high.copy(), low.copy()
-        below[place], above[place] = at, at + 1
+        below[index], above[index] = at, at + 1
         left = len(nodes)
         nodes += [BranchNode(), BranchNode()]
-        nodes[number] = BranchNode(place, at, (left, left + 1))
+        nodes[number] = BranchNode(index, at, (left, left + 1))
         visit(left, low, below, basis)
         visit(left + 1, above, high, basis)
     return nodes, min(done, default=value), best
@@ -480,8 +480,12 @@ def _why_none(program: AssignmentProgram, rates: dict[str, float], kinds: Sequen
     where = "; ".join(filter(None, [stock, most])) or "these devices"
     limits = " and ".join(sort for sort, _ in program.row_names if sort in ("budget", "power"))
     within = f" within {limits}" if limits else ""
-    asked = ", ".join(f"{name} {rate:.4g}/s" for name, rate in rates.items())
-    what = "whole replicas and boxes do not fit" if share >= 1 - WHOLE else f"at most {share:.1%} of the load can be"
+    load = ", ".join(f"{name} {rate:.4g}/s" for name, rate in rates.items())
+    what = (
+        "whole replicas and boxes do not fit"
+        if share >= 1 - INTEGER_TOLERANCE
+        else f"at most {share:.1%} of the load can be"
+    )
     return (
-        f"no fleet serves {asked} with {where}{within}: {what}; allow more devices{', budget or power' * bool(limits)}"
+        f"no fleet serves {load} with {where}{within}: {what}; allow more devices{', budget or power' * bool(limits)}"
     )

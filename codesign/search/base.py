@@ -130,10 +130,10 @@ def under_assumption(problem: Problem, trace: Trace) -> Trace:
         problem: that was searched.
         trace: as the search left it; changed in place.
     """
-    told = problem.scenario.workload.words.assuming
-    if told and trace.certificate is not None and trace.claim.startswith(CERTIFIED):
-        trace.claim = f"bound under the assumption that {told}: {trace.claim.removeprefix(CERTIFIED)}"
-        trace.certificate = replace(trace.certificate, assuming=told)
+    assumption = problem.scenario.workload.words.assuming
+    if assumption and trace.certificate is not None and trace.claim.startswith(CERTIFIED):
+        trace.claim = f"bound under the assumption that {assumption}: {trace.claim.removeprefix(CERTIFIED)}"
+        trace.certificate = replace(trace.certificate, assuming=assumption)
     return trace
 
 
@@ -215,8 +215,8 @@ def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int
     Raises:
         ConfigError: one that is not, with a value it takes and the searches that need no logarithm.
     """
-    asked = search.logged(problem)
-    if not asked:
+    logged = search.logged(problem)
+    if not logged:
         return
     space, rng = problem.space, np.random.default_rng(seed)
     plans = space.legal_sample(problem.scenario, PLANS, seed)
@@ -224,15 +224,15 @@ def refuse_without_logarithm(search: AbstractSearch, problem: Problem, seed: int
     u = rng.uniform(size=(POINTS, len(space.names)))
     u[: POINTS // 2] = np.round(u[: POINTS // 2])  # most quantities are least at a corner
 
-    def told(answers: Answers) -> list[Array]:
-        return [problem.objective.value(answers.metrics, text) for _, text in asked]
+    def outputs(answers: Answers) -> list[Array]:
+        return [problem.objective.value(answers.metrics, text) for _, text in logged]
 
     values = space.values({name: u[:, i] for i, name in enumerate(space.names)})
     columns = [*plan.T, *(values[name] for name in space.names)]
-    program = model_of(problem.scenario, space, tuple(space.plan)).asked(told)
+    program = model_of(problem.scenario, space, tuple(space.plan)).program_of(outputs)
     result = at_points(program, jax.tree.leaves(problem.scenario), columns)
     result = np.stack([np.broadcast_to(column, (POINTS,)) for column in result], axis=-1)
-    for (where, text), values in zip(asked, result.T, strict=True):
+    for (where, text), values in zip(logged, result.T, strict=True):
         bad = values[~(values > 0)]
         if len(bad):
             raise ConfigError(
@@ -262,9 +262,9 @@ def read_back(sent: Sent) -> Problem:
 
 def _sent(work: object) -> dict[str, Any]:
     """State of work as it is sent, without what each process makes of it for itself."""
-    own = type(work)
+    work_class = type(work)
     return {name: value for name, value in vars(work).items()
-            if not isinstance(getattr(own, name, None), functools.cached_property)}  # fmt: skip
+            if not isinstance(getattr(work_class, name, None), functools.cached_property)}  # fmt: skip
 
 
 class AbstractSentWork:

@@ -62,26 +62,26 @@ class Blend:
     ) -> tuple[Float[np.ndarray, "*points"], Float[np.ndarray, "*points cases"]]:
         """(value, slopes), the slopes adding to 1; value + slopes (x - logs) lies below the blend at every x."""
         result = np.asarray(logs, dtype=float) - self.offset
-        known = np.asarray(np.isfinite(result).all(axis=-1))
-        result = np.where(known[..., None], result, 0.0)
+        finite = np.asarray(np.isfinite(result).all(axis=-1))
+        result = np.where(finite[..., None], result, 0.0)
         if self.how == "log_sum":
             slopes = np.broadcast_to(self.weights, result.shape)
-            return np.where(known, result @ self.weights, np.inf), slopes
+            return np.where(finite, result @ self.weights, np.inf), slopes
         shares = np.log(np.maximum(self._shares(result), 1e-300))
         top = (result + shares).max(axis=-1, keepdims=True)
         parts = np.exp(result + shares - top)
         total = parts.sum(axis=-1, keepdims=True)
-        return np.where(known, (top + np.log(total))[..., 0], np.inf), parts / total
+        return np.where(finite, (top + np.log(total))[..., 0], np.inf), parts / total
 
-    def _shares(self, found: np.ndarray) -> np.ndarray:
+    def _shares(self, values: np.ndarray) -> np.ndarray:
         """The weights that count: the heaviest goals first, each at most its weight over the tail, adding to 1."""
         most = np.full_like(self.weights, 1.0) if self.how == "worst" else self.weights / self._tail
-        order = np.argsort(-found, axis=-1, kind="stable")
-        capped = np.broadcast_to(most, found.shape)
+        order = np.argsort(-values, axis=-1, kind="stable")
+        capped = np.broadcast_to(most, values.shape)
         sorted_most = np.take_along_axis(capped, order, axis=-1)
         before = np.cumsum(sorted_most, axis=-1) - sorted_most
         taken = np.clip(1.0 - before, 0.0, sorted_most)
-        shares = np.empty_like(found)
+        shares = np.empty_like(values)
         np.put_along_axis(shares, order, taken, axis=-1)
         return shares
 

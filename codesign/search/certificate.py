@@ -17,7 +17,7 @@ from ..core.units import percent
 __all__ = [
     "CLAIMED", "DIGITS", "LATE", "MARGIN", "SHORT", "Binding", "Certificate", "Convexity", "Edge", "MustGive",
     "OnFront", "ProvenFront", "Robustness", "Shared", "Wanted", "certify", "certify_front", "claim_of_best",
-    "claim_of_front", "claim_of_mix", "claim_of_none", "claim_of_whole", "closed", "columns_of",
+    "claim_of_front", "claim_of_integer", "claim_of_mix", "claim_of_none", "closed", "columns_of",
 ]  # fmt: skip
 
 
@@ -194,39 +194,39 @@ class Certificate:
 
     def __repr__(self) -> str:
         """Claim, then best design, bound, gap and active constraints, a line each."""
-        return lines_text(f"Certificate({self._claim})", self._told())
+        return lines_text(f"Certificate({self._claim})", self._summary())
 
     def _repr_html_(self) -> str:
         """Return the display as an HTML table."""
-        return html_table(f"Certificate: {self._claim}", self._told())
+        return html_table(f"Certificate: {self._claim}", self._summary())
 
     @property
     def _claim(self) -> str:
         return "certified" if self.certified else "convex, gap not reached" if self.convex else "not proven"
 
-    def _told(self) -> list[tuple[str, str]]:
+    def _summary(self) -> list[tuple[str, str]]:
         """(what, in words) of all that is claimed."""
-        told: list[tuple[str, str]] = []
+        rows: list[tuple[str, str]] = []
         if self.goal:
-            told.append((self.goal, "none" if self.best is None else number_text(self.best, self.goal)))
+            rows.append((self.goal, "none" if self.best is None else number_text(self.best, self.goal)))
         if self.bound is not None:
-            told.append(("at least" if self.sense == "minimise" else "at most", number_text(self.bound, self.goal)))
+            rows.append(("at least" if self.sense == "minimise" else "at most", number_text(self.bound, self.goal)))
         if self.gap is not None:
-            told.append(("gap", percent(self.gap)))
+            rows.append(("gap", percent(self.gap)))
         active = [f"{one.constraint} {percent(one.used)}" for one in self.constraints or () if one.used >= ACTIVE]
         ends = [f"{one.variable} {one.at}" for one in self.at_bounds or ()]
         must = [one.constraint for one in self.infeasible or ()]
-        told += [
+        rows += [
             (name, ", ".join(texts))
             for name, texts in (("active", active), ("at bounds", ends), ("infeasible", must))
             if texts
         ]
         if self.front is not None:
-            told.append(("front", f"{len(self.front.points)} designs over {', '.join(self.front.metrics)}"))
+            rows.append(("front", f"{len(self.front.points)} designs over {', '.join(self.front.metrics)}"))
         if self.workloads:
-            told.append(("workloads", ", ".join(one.workload for one in self.workloads)))
-        told += [(name, text) for name, text in (("why", self.reason), ("assuming", self.assuming)) if text]
-        return told
+            rows.append(("workloads", ", ".join(one.workload for one in self.workloads)))
+        rows += [(name, text) for name, text in (("why", self.reason), ("assuming", self.assuming)) if text]
+        return rows
 
     def claimed(self, design: Mapping[str, float] | None = None, *, infeasible: bool = False) -> dict[str, Any]:
         """Return the claim, to be kept beside the derivation of the bound; `design` is the best one's values."""
@@ -244,14 +244,14 @@ class Certificate:
         return {name: value for name, value in _plain(self).items() if name not in left}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Certificate":
+    def from_json(cls, data: Mapping[str, Any]) -> "Certificate":
         """Read what `as_plain` wrote, now or by an earlier version: what is missing was not known then.
 
         Raises:
             ConfigError: a part that cannot be one.
         """
         try:
-            read: dict[str, Any] = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name in found}
+            read: dict[str, Any] = {f.name: data[f.name] for f in dataclasses.fields(cls) if f.name in data}
             for name, kind in (
                 ("constraints", Binding),
                 ("at_bounds", Edge),
@@ -324,10 +324,10 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in cast(Sequence[Any], value)] if isinstance(value, tuple | list) else value
 
 
-def _of(kind: type[T], found: Mapping[str, Any]) -> T:
+def _of(kind: type[T], data: Mapping[str, Any]) -> T:
     """A part from what JSON holds of it; lists become tuples."""
     names = [f.name for f in dataclasses.fields(cast(Any, kind))]
-    read = {name: _tuple(found[name]) for name in names if name in found}
+    read = {name: _tuple(data[name]) for name in names if name in data}
     _refuse_kinds(kind, read)
     return kind(**read)
 
@@ -389,75 +389,75 @@ LATE = 1.001  # of the gap asked for: within it a mix counts as closed
 SHORT = 2e-8  # log by which a proof may fall short of the gap asked for: what is taken off bounds before they are told
 
 
-def closed(gap: float | None, asked: float) -> bool:
+def closed(gap: float | None, required: float) -> bool:
     """True if a gap is the one that was asked for, up to what is taken off a bound before it is told."""
-    return gap is not None and math.log1p(gap) <= math.log1p(asked) + SHORT
+    return gap is not None and math.log1p(gap) <= math.log1p(required) + SHORT
 
 
-def claim_of_best(found: Certificate, plans: int) -> str:
+def claim_of_best(certificate: Certificate, plans: int) -> str:
     """Claim of `search=certified` and its kin, where there is a best design.
 
     Args:
-        found: has the gap, and why it is not closed.
+        certificate: has the gap, and why it is not closed.
         plans: legal ones.
     """
-    if not found.convex:
-        return f"heuristic solution, no certificate: {found.reason}"
-    if found.gap is None:
-        return f"heuristic solution, nothing proven yet: {found.reason}"
-    proven = f"within {percent(found.gap, LEAST)} of the optimum over {plans:,} plans"
-    if not found.certified:
-        return f"best found, {found.reason}: proven {proven}"
+    if not certificate.convex:
+        return f"heuristic solution, no certificate: {certificate.reason}"
+    if certificate.gap is None:
+        return f"heuristic solution, nothing proven yet: {certificate.reason}"
+    proven = f"within {percent(certificate.gap, LEAST)} of the optimum over {plans:,} plans"
+    if not certificate.certified:
+        return f"best found, {certificate.reason}: proven {proven}"
     return f"{CERTIFIED}proven {proven} and the whole box of hardware"
 
 
-def claim_of_none(found: Certificate, plans: int) -> str:
+def claim_of_none(certificate: Certificate, plans: int) -> str:
     """Claim of `search=certified` and its kin, where no design is feasible."""
-    if found.certified:
+    if certificate.certified:
         return f"{CERTIFIED}no design of {plans:,} plans keeps all constraints, whatever the hardware"
-    return f"no feasible design found, no certificate: {found.reason}"
+    return f"no feasible design found, no certificate: {certificate.reason}"
 
 
-def claim_of_whole(found: Certificate) -> str:
+def claim_of_integer(certificate: Certificate) -> str:
     """Claim of `search=integer` about its best integer design."""
-    if found.certified and found.gap is not None:
-        return f"{CERTIFIED}within {percent(found.gap, LEAST)} of the bound on all designs, whole or not"
-    return f"heuristic solution, no certificate: {found.reason}"
+    if certificate.certified and certificate.gap is not None:
+        return f"{CERTIFIED}within {percent(certificate.gap, LEAST)} of the bound on all designs, whole or not"
+    return f"heuristic solution, no certificate: {certificate.reason}"
 
 
-def claim_of_mix(found: Certificate, plans: int, asked: float) -> str:
+def claim_of_mix(certificate: Certificate, plans: int, required_gap: float) -> str:
     """Claim of `search=mix`.
 
     Args:
-        found: has the gap, and why it is not closed.
+        certificate: has the gap, and why it is not closed.
         plans: of all workloads together.
-        asked: relative gap at which it counts as closed.
+        required_gap: relative gap at which it counts as closed.
     """
-    if found.best is None:
-        hopeless = ", ".join(found.alone_infeasible)
+    if certificate.best is None:
+        hopeless = ", ".join(certificate.alone_infeasible)
         return f"no feasible design: {hopeless} has none alone" if hopeless else "no feasible design found"
-    if not found.convex:
-        return f"heuristic solution, no certificate: {found.reason}"
-    if found.gap is None:
-        return f"heuristic solution, nothing proven yet; {found.reason}"
-    proven = f"within {percent(found.gap, LEAST)} of the optimum over all tuples of {plans:,} plans"
-    if not closed(found.gap, asked * LATE):
-        return f"best found, proven {proven}{'; ' + found.reason if found.reason else ''}"
+    if not certificate.convex:
+        return f"heuristic solution, no certificate: {certificate.reason}"
+    if certificate.gap is None:
+        return f"heuristic solution, nothing proven yet; {certificate.reason}"
+    proven = f"within {percent(certificate.gap, LEAST)} of the optimum over all tuples of {plans:,} plans"
+    if not closed(certificate.gap, required_gap * LATE):
+        return f"best found, proven {proven}{'; ' + certificate.reason if certificate.reason else ''}"
     return f"{CERTIFIED}proven {proven} and the whole box of hardware"
 
 
-def claim_of_front(found: Certificate, asked: float) -> str:
+def claim_of_front(certificate: Certificate, required_gap: float) -> str:
     """Claim of `search=pareto`.
 
     Args:
-        found: has the front.
-        asked: relative gap at which a design of it counts as proven.
+        certificate: has the front.
+        required_gap: relative gap at which a design of it counts as proven.
     """
-    if not found.convex or found.front is None:
-        return f"heuristic front, no certificate: {found.reason}"
-    points = found.front.points
+    if not certificate.convex or certificate.front is None:
+        return f"heuristic front, no certificate: {certificate.reason}"
+    points = certificate.front.points
     proven = sum(point.certified for point in points)
-    words = f"{proven} of {len(points)} designs of the front are proven to {percent(asked)}"
+    words = f"{proven} of {len(points)} designs of the front are proven to {percent(required_gap)}"
     if proven < len(points):
         words += f", the worst to {percent(max(math.inf if p.gap is None else p.gap for p in points))}"
-    return f"front so far, {found.reason}: {words}" if found.reason else f"{CERTIFIED}{words}"
+    return f"front so far, {certificate.reason}: {words}" if certificate.reason else f"{CERTIFIED}{words}"

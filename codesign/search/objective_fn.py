@@ -47,7 +47,7 @@ class ObjectiveFunction:
         given = dict(zip(inputs[: len(settled)], settled, strict=True))
         self._program: Program = folded(rows.program, given, dict.fromkeys(inputs[len(settled) :], 1.0))
         middle = folded(self._program, dict.fromkeys(self._program.inputs, np.asarray(0.5)), {})
-        self.broken = float(middle.known[middle.outputs[-1]])
+        self.broken = float(middle.constants[middle.outputs[-1]])
 
     def __call__(self, u: Float[Array, " variables"]) -> Float[Array, ""]:
         """Log of the goal, with exceeded constraints; to be minimised."""
@@ -122,17 +122,17 @@ def objective_fn(study: Any, plan: Mapping[str, float] | None = None, *, penalty
     space, scenario = problem.space, problem.scenario
     if not space.names:
         raise ConfigError("space.hardware is empty: the objective is a function of hardware variables")
-    own = {name.removeprefix("plan."): float(value) for name, value in (plan or {}).items()}
-    for name in own:
+    fixed = {name.removeprefix("plan."): float(value) for name, value in (plan or {}).items()}
+    for name in fixed:
         if name not in space.plan:
             raise ConfigError(f"plan {name!r} is no plan field of the space{suggestion(name, space.plan)}")
-    known = {name: float(getattr(scenario.plan, name)) for name in space.plan} | own
+    fields = {name: float(getattr(scenario.plan, name)) for name in space.plan} | fixed
     rows = row_program(scenario, space, list(space.plan), rows_of(problem), GOAL)
-    result = ObjectiveFunction(problem, known, rows, penalty)
+    result = ObjectiveFunction(problem, fields, rows, penalty)
     middle = asarray([0.5] * len(space.names))
     if not result.broken <= 0:
         broken = {name: float(by) for name, by in result.metrics(middle).violations.items() if not float(by) <= 0}
-        raise ConfigError(f"plan {_plan_text(known)} breaks {', '.join(broken)}")
+        raise ConfigError(f"plan {_plan_text(fields)} breaks {', '.join(broken)}")
     return result
 
 

@@ -102,19 +102,19 @@ def _priced(problem: Problem, points: dict[str, np.ndarray]) -> tuple[dict[str, 
     model = model_of(problem.scenario, DesignSpace({}, hardware), fields)
     trees: list[Any] = []
 
-    def told(answers: Answers) -> Any:
+    def outputs(answers: Answers) -> Any:
         metrics, objective = answers.metrics, problem.objective
-        told = (
+        rows = (
             row_of(answers.account) | objective.made(metrics),
             objective.usages(metrics),
             objective.excess(metrics),
             objective.value(metrics, objective.goal),
         )
-        trees[:] = [structure(told)]
-        return told
+        trees[:] = [structure(rows)]
+        return rows
 
     columns = [points[name] for name in (*fields, *model.variables)]
-    result = at_points(model.asked(told), jax.tree.leaves(problem.scenario), columns)
+    result = at_points(model.program_of(outputs), jax.tree.leaves(problem.scenario), columns)
     return unflatten(trees[0], result)
 
 
@@ -158,11 +158,11 @@ def pareto(frame: pd.DataFrame) -> pd.DataFrame:
 
 def placed(problem: Problem, row: pd.Series) -> Scenario:
     """The scenario of one row."""
-    known = {*plan_fields(), *problem.space.hardware}
+    columns = {*plan_fields(), *problem.space.hardware}
     point = {
         name.removeprefix("var."): float(row[name])
         for name in row.index
-        if name.startswith("var.") and name[4:] in known
+        if name.startswith("var.") and name[4:] in columns
     }
     return problem.space.place(with_numpy(problem.scenario), point)
 
@@ -174,7 +174,7 @@ def ops(scenario: Scenario, account: Account | None = None) -> pd.DataFrame:
         scenario: of the design.
         account: of it, where there is one already.
     """
-    account, own = account or priced(scenario), scenario.cluster.accelerator.name
+    account, main_device = account or priced(scenario), scenario.cluster.accelerator.name
     rows: list[dict[str, Any]] = []
     for op, cost in zip(account.ops, account.costs, strict=True):
         count = float(op.count)
@@ -188,10 +188,10 @@ def ops(scenario: Scenario, account: Account | None = None) -> pd.DataFrame:
             flops, nbytes = float(op.work.flops), float(op.work.nbytes)
             row |= {"kind": "compute", "kernel": op.kernel, "number_format": op.number_format, "flops": flops}
             row |= {"nbytes": nbytes, "achieved_flops_per_s": flops / once, "intensity": flops / max(nbytes, 1e-9)}
-            accelerator, place = computed_by(scenario.cluster, op)
-            row |= {"device": accelerator.name + (" (prompts)" if place and accelerator.name == own else "")}
-            row |= {"peak_flops_per_s": float(account.rates[place + op.number_format])}
-            row |= {"bandwidth_bytes_per_s": float(account.rates[place + BANDWIDTH])}
+            accelerator, prefix = computed_by(scenario.cluster, op)
+            row |= {"device": accelerator.name + (" (prompts)" if prefix and accelerator.name == main_device else "")}
+            row |= {"peak_flops_per_s": float(account.rates[prefix + op.number_format])}
+            row |= {"bandwidth_bytes_per_s": float(account.rates[prefix + BANDWIDTH])}
         elif isinstance(op, CommOp):
             row |= {"kind": "communication", "operation": op.operation, "axis": op.axis, "nbytes": float(op.nbytes)}
         else:
@@ -205,16 +205,16 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
 
     At a kink (communication exactly hidden) the hard model's derivative is one-sided; see the searches for better.
     """
-    known = shapes_of(_flat, base_of(scenario).account)
-    names = tuple(name for name in ELASTICITY_METRICS if name in known)
+    metrics = shapes_of(_flat, base_of(scenario).account)
+    names = tuple(name for name in ELASTICITY_METRICS if name in metrics)
     each = slopes_of(scenario, lambda account: [jnp.log(account.metrics.get(name)) for name in names], "cluster")
     slopes = jax.tree.map(lambda *parts: np.stack(parts), *(tree.cluster for tree in each))
     values = {path: value for path, _, value in walk(scenario.cluster, "cluster")}
     rows: list[dict[str, Any]] = []
     for path, _, slope in walk(slopes, "cluster"):
         value = float(values[path])
-        known = np.isfinite(np.asarray(slope, dtype=float))  # a metric that is zero has no elasticity
-        row = dict(zip(names, np.where(known, slope, 0.0) * value, strict=True))
+        metrics = np.isfinite(np.asarray(slope, dtype=float))  # a metric that is zero has no elasticity
+        row = dict(zip(names, np.where(metrics, slope, 0.0) * value, strict=True))
         if not any(abs(e) > 1e-6 for e in row.values()):
             continue
         entry = origin(path, provenance)

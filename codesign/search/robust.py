@@ -49,8 +49,8 @@ class RobustOracle(AbstractModelOracle):
 
     def goals(self, plan: int, u: np.ndarray) -> Float[np.ndarray, " cases"]:
         """Log of the goal of one design in every case."""
-        asked = np.array([plan]), u[None], 1e6
-        return np.array([self.inner.tangents(*asked, scenario=case).exact[0, 0] for case in self.scenarios])
+        query = np.array([plan]), u[None], 1e6
+        return np.array([self.inner.tangents(*query, scenario=case).exact[0, 0] for case in self.scenarios])
 
     def tangents(
         self,
@@ -180,7 +180,7 @@ class Robust(AbstractSearch):
         trace.method = ["robust"] * len(trace.method)
         trace.counts["cases"] = len(oracle.scenarios)
         assert trace.certificate is not None  # of any certified search
-        judged = self._told(oracle, trace, problem.wanted, seed)
+        judged = self._robustness(oracle, trace, problem.wanted, seed)
         trace.certificate = dataclasses.replace(trace.certificate, robust=judged)
         return trace
 
@@ -188,7 +188,7 @@ class Robust(AbstractSearch):
         """Parts of the plans, each in all cases."""
         return dataclasses.replace(self, proof=self.proof.over(runner))
 
-    def _told(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> Robustness:
+    def _robustness(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> Robustness:
         """The goal of the best design in every case."""
         plan, u = located(oracle, trace)
         logs = oracle.goals(plan, u)

@@ -2,12 +2,12 @@
 
 from ..jaxprs.program import Equation as Equation
 from ..jaxprs.program import Program as Program
+from ..jaxprs.program import cached as cached
 from ..jaxprs.program import chained as chained
 from ..jaxprs.program import flatten as flatten
-from ..jaxprs.program import kept as kept
 from ..jaxprs.program import written_out as written_out
 from .again import apart as apart
-from .again import asked_of as asked_of
+from .again import program_key as program_key
 from .blocks import Blocks as Blocks
 from .derivatives import slopes_along as slopes_along
 from .derivatives import slopes_of as slopes_of
@@ -22,8 +22,8 @@ from .model import model_of as model_of
 from .model import reserve_rows as reserve_rows
 from .model import reserve_shares as reserve_shares
 from .model import tight_tiers as tight_tiers
-from .points import Found as Found
 from .points import Points as Points
+from .points import RowValues as RowValues
 from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows
 from .rows import row_program as row_program
@@ -37,15 +37,15 @@ from .staged import stage as staged
 from .tables import PlanTable as PlanTable
 from .tables import PlanTables as PlanTables
 from .tables import Table as Table
+from .tables import fingerprint as fingerprint
 from .tables import literal as literal
 from .tables import tabulate as tabulate
 from .tables import tabulate_all as tabulate_all
-from .tables import told_apart as told_apart
 
 __all__ = [
-    "Answers", "Base", "Blocks", "Equation", "Found", "Model", "PlanTable", "PlanTables", "Points", "Program",
-    "RowProgram", "Rows", "Running", "Table", "apart", "asked_of", "at_points", "base_of", "chained",
-    "classes_of_plans", "distinct_plans", "fields_without_rules", "flatten", "folded", "keep_base_without",
-    "kept", "literal", "model_of", "reserve_rows", "reserve_shares", "row_program", "run_folded", "running",
-    "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "told_apart", "written_out",
+    "Answers", "Base", "Blocks", "Equation", "Model", "PlanTable", "PlanTables", "Points", "Program", "RowProgram",
+    "RowValues", "Rows", "Running", "Table", "apart", "at_points", "base_of", "cached", "chained", "classes_of_plans",
+    "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded", "keep_base_without", "literal",
+    "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program", "run_folded", "running", "slopes_along",
+    "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "written_out",
 ]  # fmt: skip

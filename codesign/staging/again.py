@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..jaxprs.program import Program, kept, likeness, written_out
+from ..jaxprs.program import Program, cached, likeness, written_out
 
-MOST_KEPT = 16  # programs
+MAX_PROGRAMS = 16  # programs
 _written: "OrderedDict[Any, Made]" = OrderedDict()
 _alike: OrderedDict[Any, Any] = OrderedDict()
 
 
-def told_apart(value: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+def fingerprint(value: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
     """Equal for numbers that are the same to the last bit, of one type and shape."""
     return value.dtype.str, value.shape, value.tobytes()
 
@@ -32,7 +32,7 @@ def other_numbers(before: Mapping[int, np.ndarray], now: Mapping[int, np.ndarray
     for slot, value in now.items():
         if value is before[slot]:
             continue
-        old, new = told_apart(before[slot]), told_apart(value)
+        old, new = fingerprint(before[slot]), fingerprint(value)
         if old[:2] != new[:2]:
             return None
         if old != new:
@@ -49,21 +49,21 @@ def with_numbers(made: Program, changed: Mapping[int, np.ndarray]) -> Program | 
     """
     if not changed:
         return made
-    if not changed.keys() <= made.known.keys():
+    if not changed.keys() <= made.constants.keys():
         return None
-    known = made.known | dict(changed)
-    for numbers in (made.known, known):
-        counts = Counter(told_apart(value) for value in numbers.values())
-        if any(counts[told_apart(numbers[slot])] > 1 for slot in changed):
+    constants = made.constants | dict(changed)
+    for numbers in (made.constants, constants):
+        counts = Counter(fingerprint(value) for value in numbers.values())
+        if any(counts[fingerprint(numbers[slot])] > 1 for slot in changed):
             return None
-    return made._replace(known=known)
+    return made._replace(constants=constants)
 
 
 class Made(NamedTuple):
-    """holds: what keys are made of that are numbers of objects, which lives as long; known: of what it was made."""
+    """holds: what keys are made of that are numbers of objects, which lives as long; constants: of what it was made."""
 
     holds: Any
-    known: Mapping[int, np.ndarray]
+    constants: Mapping[int, np.ndarray]
     made: Program
 
 
@@ -71,7 +71,7 @@ def made_again(
     store: OrderedDict[Any, Made],
     key: Any,
     holds: Any,
-    known: Mapping[int, np.ndarray],
+    constants: Mapping[int, np.ndarray],
     make: Callable[[], Program],
     most: int,
 ) -> Program:
@@ -79,25 +79,25 @@ def made_again(
 
     Args:
         store: where it is kept.
-        key: equal where what is made differs by `known` at most.
+        key: equal where what is made differs by `constants` at most.
         holds: what the key needs to live.
-        known: numbers that it is made of, by the slots that they have in what is made.
+        constants: numbers that it is made of, by the slots that they have in what is made.
         make: makes it.
         most: that are kept.
     """
     if key in store:
-        changed = other_numbers(store[key].known, known)
+        changed = other_numbers(store[key].constants, constants)
         result = None if changed is None else with_numbers(store[key].made, changed)
         if result is not None:
             store.move_to_end(key)
             return result
-    store[key] = Made(holds, known, make())
+    store[key] = Made(holds, constants, make())
     if len(store) > most:
         store.popitem(last=False)
     return store[key].made
 
 
-def asked_of(program: Program) -> tuple[Any, ...]:
+def program_key(program: Program) -> tuple[Any, ...]:
     """Equal where equations, inputs and outputs are the same objects, as long as one of the programs lives."""
     return id(program.equations), program.inputs, program.outputs
 
@@ -105,13 +105,15 @@ def asked_of(program: Program) -> tuple[Any, ...]:
 def written_once(program: Program) -> Program:
     """`written_out`, made once for programs of the same equations."""
     make = functools.partial(written_out, program)
-    return made_again(_written, asked_of(program), program, program.known, make, MOST_KEPT)
+    return made_again(_written, program_key(program), program, program.constants, make, MAX_PROGRAMS)
 
 
 def likeness_of_equations(program: Program) -> Any:
     """`likeness` without the numbers that are known, looked at once for programs of the same equations."""
-    shapes = tuple((slot, value.shape, value.dtype.str) for slot, value in program.known.items())
-    result = kept(_alike, (asked_of(program), shapes), lambda: (program, likeness(program, values=False)), MOST_KEPT)
+    shapes = tuple((slot, value.shape, value.dtype.str) for slot, value in program.constants.items())
+    result = cached(
+        _alike, (program_key(program), shapes), lambda: (program, likeness(program, values=False)), MAX_PROGRAMS
+    )
     return result[1]
 
 
@@ -122,4 +124,4 @@ def apart(program: Program, others: Collection[int]) -> tuple[frozenset[int], tu
         program: has them.
         others: slots of known numbers that may be others.
     """
-    return program.reached(others), tuple(id(value) for slot, value in program.known.items() if slot not in others)
+    return program.reached(others), tuple(id(value) for slot, value in program.constants.items() if slot not in others)

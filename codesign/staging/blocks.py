@@ -104,7 +104,7 @@ class PlanKind(NamedTuple):
     inputs: tuple[int, ...]
 
 
-def known_of(values: np.ndarray) -> Int[np.ndarray, " rows"]:
+def codes_of(values: np.ndarray) -> Int[np.ndarray, " rows"]:
     """Known value of each row of [rows, levels]: zero, one or unknown."""
     least, most = values.min(axis=1), values.max(axis=1)
     return np.select([(least == 0) & (most == 0), (least == 1) & (most == 1)], [ZERO, ONE], UNKNOWN).astype(np.int8)
@@ -126,7 +126,7 @@ class PlanKinds:
         self,
         program: Program,
         sizes: Mapping[int, float],
-        known: Callable[[int], Int[np.ndarray, " plans"]],
+        codes_of: Callable[[int], Int[np.ndarray, " plans"]],
         plans: int,
         tall: int,
         levels: int,
@@ -135,13 +135,13 @@ class PlanKinds:
         first = np.arange(0, plans, tall)
         alike = np.full((len(program.inputs), len(first)), UNKNOWN, dtype=np.int8)
         for index in range(len(alike) if plans * levels >= WORTH else 0):
-            codes = known(index)
+            codes = codes_of(index)
             least, most = np.minimum.reduceat(codes, first), np.maximum.reduceat(codes, first)
             alike[index] = np.where(least == most, least, UNKNOWN)
-        self._known, of_run = np.unique(alike, axis=1, return_inverse=True)
-        runs = np.bincount(of_run, minlength=self._known.shape[1])
+        self._codes, of_run = np.unique(alike, axis=1, return_inverse=True)
+        runs = np.bincount(of_run, minlength=self._codes.shape[1])
         order = np.argsort(-runs, kind="stable")[:MOST]
-        worth = order[(runs[order] * tall * levels >= WORTH) & self._known[:, order].any(axis=0)]
+        worth = order[(runs[order] * tall * levels >= WORTH) & self._codes[:, order].any(axis=0)]
         self._of_run = np.where(np.isin(of_run, worth), of_run, -1)
 
     def of(self, plan: Int[np.ndarray, " plans"]) -> int:
@@ -151,17 +151,17 @@ class PlanKinds:
 
     def written(self, kind: int) -> PlanKind:
         """The program of a kind."""
-        whole, codes = self._program, self._known[:, kind].tolist()
-        given = dict(zip(whole.inputs, codes, strict=True))
+        full, codes = self._program, self._codes[:, kind].tolist()
+        given = dict(zip(full.inputs, codes, strict=True))
         truths = {
-            slot: np.asarray(code == ONE, dtype=whole.kinds[slot]) for slot, code in given.items() if code != UNKNOWN
+            slot: np.asarray(code == ONE, dtype=full.kinds[slot]) for slot, code in given.items() if code != UNKNOWN
         }
         left = tuple(slot for slot, code in given.items() if code == UNKNOWN)
-        short = without_identities(whole._replace(known={**whole.known, **truths}, inputs=left), self._sizes)
+        short = without_identities(full._replace(constants={**full.constants, **truths}, inputs=left), self._sizes)
         short = short._replace(equations=in_turn(short))
         read = {*short.outputs, *(slot for equation in short.equations for slot in equation.inputs)}
-        places = tuple(index for index, slot in enumerate(whole.inputs) if slot in read and slot in left)
-        return PlanKind(short._replace(inputs=tuple(whole.inputs[place] for place in places)), places)
+        places = tuple(index for index, slot in enumerate(full.inputs) if slot in read and slot in left)
+        return PlanKind(short._replace(inputs=tuple(full.inputs[position] for position in places)), places)
 
 
 MOST_ROWS = 1 << 18  # of a table (memory: 2 MB): what has more distinct values is computed block by block
@@ -196,7 +196,7 @@ class Blocks:
         given = leaves_as_tables(program.inputs[: model.leaves], jax.tree.leaves(scenario))
         for number, slot in enumerate(program.inputs[model.leaves :]):
             given[slot] = Table(frozenset([number]), self._table.column(number))
-        others = [slot for slot in program.known if slot >= len(model.program.shapes)]  # of what is asked
+        others = [slot for slot in program.constants if slot >= len(model.program.shapes)]  # of what is asked
         self._program = staged = stage(program, self._table, given, MOST_ROWS, others)
         self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
         count = len(next(iter(plans.values()), [0]))
@@ -204,43 +204,46 @@ class Blocks:
         moving = tuple(slot for slot in staged.tables if slot not in fixed)
         rest = Program(staged.rest, fixed, moving, staged.outputs, staged.shapes, staged.kinds)
         sizes = {slot: largest(staged.tables[slot].values) for slot in moving}
-        self._whole, parts = by_lanes(rest, sizes)
+        self._scalarized, parts = by_lanes(rest, sizes)
         lanes = {slot: parts.get(slot, [(slot, ())]) for slot in moving}
-        self._inputs = [(place, index) for place, slot in enumerate(moving) for _, index in lanes[slot]]
+        self._inputs = [(input_number, index) for input_number, slot in enumerate(moving) for _, index in lanes[slot]]
         self._fields = {part: staged.tables[slot].fields for slot in moving for part, _ in lanes[slot]}
-        sort, operations = self._sorts(self._whole), Counter[tuple[bool, Fields]]()
-        for slot in (*self._whole.inputs, *(slot for equation in self._whole.equations for slot in equation.outputs)):
-            operations[sort[slot]] += max(1, math.prod(self._whole.shapes[slot]))
+        sort, operations = self._sorts(self._scalarized), Counter[tuple[bool, Fields]]()
+        for slot in (
+            *self._scalarized.inputs,
+            *(slot for equation in self._scalarized.equations for slot in equation.outputs),
+        ):
+            operations[sort[slot]] += max(1, math.prod(self._scalarized.shapes[slot]))
         self.tall, self.wide, self._layout = min(self._cuts(block, count, operations), key=lambda cut: cut[0])[1:]
         self._apart = self._layout.apart
         self._spread = [self._spread_out(staged.tables[slot]) for slot in moving]
         self._last: dict[int, tuple[Any, np.ndarray]] = {}  # table -> for which block, what was given
-        self._ready = {-1: (self._running(self._whole), self._inputs)}
+        self._ready = {-1: (self._running(self._scalarized), self._inputs)}
         self._tables = [staged.tables[slot] for slot in moving]
         self._kinds = PlanKinds(
-            self._whole, {part: sizes[slot] for slot in moving for part, _ in lanes[slot]},
-            self._known, count, self.tall, math.prod(self.shape),
+            self._scalarized, {part: sizes[slot] for slot in moving for part, _ in lanes[slot]},
+            self._input_codes, count, self.tall, math.prod(self.shape),
         )  # fmt: skip
 
     def _sorts(self, program: Program) -> dict[int, tuple[bool, Fields]]:
         """Slot -> whether the plan reaches it, and which hardware variables do."""
-        reach = reached(program.equations, self._fields | dict.fromkeys(program.known, frozenset[int]()))
+        reach = reached(program.equations, self._fields | dict.fromkeys(program.constants, frozenset[int]()))
         return {slot: self._parts(each) for slot, each in reach.items()}
 
     def _running(self, program: Program) -> Running:
         """A program of numbers made ready to run in this layout."""
         alike = {slot: (program.shapes[slot], each) for slot, each in self._sorts(program).items()}
-        known, lead = dict(program.known), self._apart + 1
-        return Running(program.equations, program.inputs, program.outputs, known, program.kinds, lead, alike)
+        constants, lead = dict(program.constants), self._apart + 1
+        return Running(program.equations, program.inputs, program.outputs, constants, program.kinds, lead, alike)
 
-    def _known(self, number: int) -> Int[np.ndarray, " plans"]:
+    def _input_codes(self, number: int) -> Int[np.ndarray, " plans"]:
         """Known value of one input in each plan, whatever the level; unknown for arrays that are not written out."""
-        place, index = self._inputs[number]
-        table = self._tables[place]
-        rows, own = self._rows[self._plan_part(table)], table.values[(slice(None), *index)]
-        if own.ndim > 1:
+        position, index = self._inputs[number]
+        table = self._tables[position]
+        rows, values = self._rows[self._plan_part(table)], table.values[(slice(None), *index)]
+        if values.ndim > 1:
             return np.full(len(rows), UNKNOWN, dtype=np.int8)
-        return known_of(own.reshape(len(own) // self._levels_reaching(table), -1))[rows]
+        return codes_of(values.reshape(len(values) // self._levels_reaching(table), -1))[rows]
 
     def _levels_reaching(self, table: Table) -> int:
         """Combinations of levels that reach a table."""
@@ -249,7 +252,7 @@ class Blocks:
     @property
     def operations(self) -> int:
         """Number of the program's operations that are done block by block."""
-        return len(self._whole.equations)
+        return len(self._scalarized.equations)
 
     def operations_at(self, plan: Int[np.ndarray, " plans"]) -> int:
         """Number of operations at every point of these plans, of which all may have equal zeros, ones and choices."""
@@ -289,8 +292,8 @@ class Blocks:
         part = self._plan_part(table)
         sizes = [size if self._listed + number in table.fields else 1 for number, size in enumerate(self.shape)]
         values = table.values.reshape(-1, *sizes, *table.values.shape[1:])
-        levels, own = list(range(1, 1 + len(sizes))), range(1 + len(sizes), values.ndim)
-        order = (*own, *levels[: self._apart], 0, *levels[self._apart :])
+        levels, value_axes = list(range(1, 1 + len(sizes))), range(1 + len(sizes), values.ndim)
+        order = (*value_axes, *levels[: self._apart], 0, *levels[self._apart :])
         return part, np.ascontiguousarray(values.transpose(order))
 
     def __call__(
@@ -303,14 +306,14 @@ class Blocks:
         ranges, apart = self._ranges(first, count), self._apart
         sizes = [stop - start for start, stop in ranges]
         together = (len(plan), *sizes[apart:])
-        asked = plan.tobytes()
+        plan_key = plan.tobytes()
         run, inputs = self._ready_for(plan)
-        given = [self._given(place, plan, asked, ranges)[index] for place, index in inputs]
-        whole = (*sizes[:apart], *together)
+        given = [self._given(number, plan, plan_key, ranges)[index] for number, index in inputs]
+        full_shape = (*sizes[:apart], *together)
         answers: list[np.ndarray] = []
         for result in run(*given):
             spread = result.reshape(*result.shape[:-1], *(together if result.shape[-1] > 1 else [1] * len(together)))
-            answers.append(np.moveaxis(np.broadcast_to(spread, whole), apart, 0).reshape(len(plan), count))
+            answers.append(np.moveaxis(np.broadcast_to(spread, full_shape), apart, 0).reshape(len(plan), count))
         return answers
 
     def _ready_for(self, plan: np.ndarray) -> tuple[Running, list[tuple[int, tuple[int, ...]]]]:
@@ -318,24 +321,24 @@ class Blocks:
         kind = self._kinds.of(plan)
         if kind not in self._ready:
             program, places = self._kinds.written(kind)
-            self._ready[kind] = self._running(program), [self._inputs[place] for place in places]
+            self._ready[kind] = self._running(program), [self._inputs[index] for index in places]
         return self._ready[kind]
 
-    def _given(self, number: int, plan: np.ndarray, asked: bytes, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+    def _given(self, number: int, plan: np.ndarray, plan_key: bytes, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
         """Values of a table for a block; the last answer again where other variables have moved on."""
         (part, values), apart = self._spread[number], self._apart
-        own = values.ndim - len(ranges) - 1
-        levels = (*values.shape[own : own + apart], *values.shape[own + apart + 1 :])
+        leading = values.ndim - len(ranges) - 1
+        levels = (*values.shape[leading : leading + apart], *values.shape[leading + apart + 1 :])
         cut = [ends if size > 1 else (0, 1) for ends, size in zip(ranges, levels, strict=True)]
         together = (len(plan), *(stop - start for start, stop in ranges[apart:]))
-        key, known = (asked, tuple(cut), together), self._last.get(number)
-        if known is not None and known[0] == key:
-            return known[1]
+        key, cached = (plan_key, tuple(cut), together), self._last.get(number)
+        if cached is not None and cached[0] == key:
+            return cached[1]
         places = [slice(*ends) for ends in cut]
-        values = values[(*[slice(None)] * own, *places[:apart], slice(None), *places[apart:])]
+        values = values[(*[slice(None)] * leading, *places[:apart], slice(None), *places[apart:])]
         if part:
-            values = values.take(self._rows[part][plan], axis=own + apart)
-        front, behind = values.shape[: own + apart], values.shape[own + apart :]
+            values = values.take(self._rows[part][plan], axis=leading + apart)
+        front, behind = values.shape[: leading + apart], values.shape[leading + apart :]
         if behind != together and max(behind) > 1:
             values = np.broadcast_to(values, (*front, *together))
         values = values.reshape(*front, -1)

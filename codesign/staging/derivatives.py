@@ -15,10 +15,10 @@ from jaxtyping import Array, Float
 
 from ..core.fields import get_path
 from ..core.jax_typed import asarray, flatten_with_path, jvp, make_jaxpr, structure, unflatten, zeros
-from ..jaxprs.program import Equation, Program, flatten, kept, key_of, written_out
+from ..jaxprs.program import Equation, Program, cached, flatten, key_of, written_out
 from ..model.metrics import Account
 from ..model.scenario import Scenario
-from .again import asked_of, told_apart
+from .again import fingerprint, program_key
 from .model import base_of
 from .program_cache import as_text, equations_as_plain, made_once, program_as_plain, program_from_plain
 from .rows import has_kink, run_equation
@@ -38,7 +38,7 @@ class AbstractDraft:
     def __init__(self, program: Program, inputs: Sequence[int]):
         self._of, self.inputs = program, list(inputs)
         self.equations: list[Equation] = []
-        self.known = dict(program.known)
+        self.constants = dict(program.constants)
         self.shapes, self.kinds = list(program.shapes), list(program.kinds)
 
     def new(self, shape: tuple[int, ...] = (), kind: Any = float) -> int:
@@ -56,25 +56,26 @@ class AbstractDraft:
         """A slot that always has this value."""
         array = np.asarray(value)
         slot = self.new(array.shape, array.dtype)
-        self.known[slot] = array
+        self.constants[slot] = array
         return slot
 
     def put(self, program: Program, inputs: Sequence[int]) -> list[int]:
         """Write another program here; says where its outputs are."""
-        shift, place = len(self.shapes), dict(zip(program.inputs, inputs, strict=True))
+        shift, renamed = len(self.shapes), dict(zip(program.inputs, inputs, strict=True))
         self.shapes += program.shapes
         self.kinds += program.kinds
-        self.known |= {slot + shift: value for slot, value in program.known.items()}
+        self.constants |= {slot + shift: value for slot, value in program.constants.items()}
         for equation in program.equations:
             read, made = (
-                tuple(place.get(slot, slot + shift) for slot in slots) for slots in (equation.inputs, equation.outputs)
+                tuple(renamed.get(slot, slot + shift) for slot in slots)
+                for slots in (equation.inputs, equation.outputs)
             )
             self.equations.append(equation._replace(inputs=read, outputs=made))
-        return [place.get(slot, slot + shift) for slot in program.outputs]
+        return [renamed.get(slot, slot + shift) for slot in program.outputs]
 
     def done(self, outputs: Sequence[int]) -> Program:
         """Return the program written so far."""
-        return Program(self.equations, self.known, tuple(self.inputs), tuple(outputs), self.shapes, self.kinds)
+        return Program(self.equations, self.constants, tuple(self.inputs), tuple(outputs), self.shapes, self.kinds)
 
 
 MOST_KINDS = 8192
@@ -151,13 +152,13 @@ class Slopes(AbstractDraft):
     def _rule(self, equation: Equation, moving: tuple[int, ...], soft: bool) -> Rule:
         """Rule of this kind of equation: its value where nothing moves, else its slopes."""
         shapes = [jax.ShapeDtypeStruct(self._of.shapes[slot], self._of.kinds[slot]) for slot in equation.inputs]
-        own = key_of(equation, tuple((shape.shape, shape.dtype) for shape in shapes))
-        key = (own, moving, soft)
+        equation_key = key_of(equation, tuple((shape.shape, shape.dtype) for shape in shapes))
+        key = (equation_key, moving, soft)
         if key not in _kinds:
             _kinds[key] = (
                 equation,
                 _derived(equation, shapes, moving, soft),
-            )  # what `own` tells apart by id stays alive
+            )  # what `equation_key` tells apart by id stays alive
             if len(_kinds) > MOST_KINDS:
                 _kinds.popitem(last=False)
         _kinds.move_to_end(key)
@@ -170,22 +171,22 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
     def value(given: Sequence[Any], sharpness: Any) -> list[Any]:
         return run_equation(equation, given, sharpness if soft else None)
 
-    def told(given: list[Any], sharpness: list[Any], along: list[Any]) -> list[Any]:
+    def derivative(given: list[Any], sharpness: list[Any], along: list[Any]) -> list[Any]:
         sharp = sharpness[0] if soft else None
         if not moving:
             return value(given, sharp)
 
         def of_moving(*some: Any) -> list[Any]:
             values = list(given)
-            for place, one in zip(moving, some, strict=True):
-                values[place] = one
+            for index, one in zip(moving, some, strict=True):
+                values[index] = one
             return value(values, sharp)
 
         result, slopes = jvp(of_moving, tuple(given[i] for i in moving), tuple(along))
         return [s if jnp.issubdtype(f.dtype, jnp.inexact) else zeros(()) for f, s in zip(result, slopes, strict=True)]
 
     number = jax.ShapeDtypeStruct((), asarray(1.0).dtype)
-    program = flatten(make_jaxpr(told)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))
+    program = flatten(make_jaxpr(derivative)(list(shapes), [number] if soft else [], [shapes[i] for i in moving]))
     reached = program.reached(program.inputs[len(program.inputs) - len(moving) :]) if moving else frozenset[int]()
     return Rule(program, tuple(slot in reached for slot in program.outputs))
 
@@ -193,7 +194,7 @@ def _derived(equation: Equation, shapes: Sequence[Any], moving: tuple[int, ...],
 # Slopes of a few numbers by every number of a scenario: one forward pass along all of them at once.
 
 
-MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
+MAX_TEXTS = 256  # texts (disk: 0.2 MB each), more than all experiments have
 MOST_MADE = 8  # programs that are kept with their slopes
 _made: OrderedDict[Any, Any] = OrderedDict()
 
@@ -208,20 +209,20 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
         function: of its account.
         part: of the scenario, such as `cluster`: numbers elsewhere are held fixed, zeros stand in their place.
     """
-    leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
+    leaves, program = jax.tree.leaves(scenario), base_of(scenario).program_of(function)
     places = [path[0] for path, _ in flatten_with_path(scenario)[0]]
-    varied = [not part or getattr(place, "name", "") == part for place in places]
-    numbers = [asked.shapes[slot] == () and _is_real(asked.kinds[slot]) for slot in asked.inputs]
+    varied = [not part or getattr(path_key, "name", "") == part for path_key in places]
+    numbers = [program.shapes[slot] == () and _is_real(program.kinds[slot]) for slot in program.inputs]
     real = [i for i, both in enumerate(zip(numbers, varied, strict=True)) if all(both)]
-    key = (asked_of(asked), id(asked.known), part)
-    made = kept(_made, key, lambda: (asked, running(_kept_along(asked, real))), MOST_MADE)
-    kinds = [asked.kinds[slot] for slot in asked.inputs]
+    key = (program_key(program), id(program.constants), part)
+    made = cached(_made, key, lambda: (program, running(_cached_along(program, real))), MOST_MADE)
+    kinds = [program.kinds[slot] for slot in program.inputs]
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
     result: list[np.ndarray] = made[1](*given, *np.eye(len(real)))
-    whole, zeros, trees = structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], list[Scenario]()
+    tree, zeros, trees = structure(scenario), [np.zeros(np.shape(leaf)) for leaf in leaves], list[Scenario]()
     for slopes in result:
         of_each = dict(zip(real, np.broadcast_to(slopes, (len(real),)), strict=True))
-        trees.append(unflatten(whole, [of_each.get(i, zero) for i, zero in enumerate(zeros)]))
+        trees.append(unflatten(tree, [of_each.get(i, zero) for i, zero in enumerate(zeros)]))
     return trees
 
 
@@ -242,46 +243,48 @@ def slopes_along(
     Returns:
         (numbers, slopes) of what `function` gives. Hard maxima have, at a tie, the mean of both sides' slopes.
     """
-    leaves, asked = jax.tree.leaves(scenario), base_of(scenario).asked(function)
+    leaves, program = jax.tree.leaves(scenario), base_of(scenario).program_of(function)
     numbered = unflatten(structure(scenario), list(range(len(leaves))))
     placed = {get_path(numbered, path): np.asarray(column, dtype=float) for path, column in values.items()}
     moved = {get_path(numbered, path): np.asarray(column, dtype=float) for path, column in direction.items()}
-    key = (asked_of(asked), id(asked.known), tuple(moved))
-    made = kept(_made, key, lambda: (asked, running(written_out(_along(asked, list(moved), values=True)))), MOST_MADE)
-    kinds = [asked.kinds[slot] for slot in asked.inputs]
+    key = (program_key(program), id(program.constants), tuple(moved))
+    made = cached(
+        _made, key, lambda: (program, running(written_out(_along(program, list(moved), values=True)))), MOST_MADE
+    )
+    kinds = [program.kinds[slot] for slot in program.inputs]
     fixed = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=True)]
     given = [placed.get(index, leaf) for index, leaf in enumerate(fixed)]
     points = max((len(column) for column in placed.values()), default=1)
     result = [np.broadcast_to(each, (points,)) for each in made[1](*given, *moved.values())]
-    return result[: len(asked.outputs)], result[len(asked.outputs) :]
+    return result[: len(program.outputs)], result[len(program.outputs) :]
 
 
 def _is_real(kind: Any) -> bool:
     return np.issubdtype(kind, np.floating)
 
 
-def _kept_along(asked: Program, real: Sequence[int]) -> Program:
+def _cached_along(program: Program, real: Sequence[int]) -> Program:
     """`_along` by primitives alone, read from disk where an earlier process derived it."""
 
-    def told() -> list[Any]:
-        known = [[slot, told_apart(value)[:2], as_text(value)] for slot, value in asked.known.items()]
-        return [equations_as_plain(asked), known, real]
+    def identity() -> list[Any]:
+        constants = [[slot, fingerprint(value)[:2], as_text(value)] for slot, value in program.constants.items()]
+        return [equations_as_plain(program), constants, real]
 
     return made_once(
-        "slopes", told, lambda: written_out(_along(asked, real)), program_as_plain, program_from_plain, MOST_KEPT
+        "slopes", identity, lambda: written_out(_along(program, real)), program_as_plain, program_from_plain, MAX_TEXTS
     )
 
 
-def _along(asked: Program, real: Sequence[int], *, values: bool = False) -> Program:
+def _along(program: Program, real: Sequence[int], *, values: bool = False) -> Program:
     """(leaves, direction: one number for each of the real ones) -> slopes of the outputs along the direction.
 
     Args:
         values: whether the outputs themselves come before their slopes.
     """
 
-    draft = Slopes(asked, asked.inputs)
-    seeds = {asked.inputs[place]: draft.given() for place in real}
-    draft.equations += asked.equations
-    moved, zero = draft.slopes(asked.equations, seeds), draft.constant(0.0)
-    slopes = [moved.get(slot, zero) for slot in asked.outputs]
-    return draft.done([*asked.outputs, *slopes] if values else slopes)
+    draft = Slopes(program, program.inputs)
+    seeds = {program.inputs[index]: draft.given() for index in real}
+    draft.equations += program.equations
+    moved, zero = draft.slopes(program.equations, seeds), draft.constant(0.0)
+    slopes = [moved.get(slot, zero) for slot in program.outputs]
+    return draft.done([*program.outputs, *slopes] if values else slopes)

@@ -52,7 +52,7 @@ def distinct_plans(
         return dict(plans)
     free = dict(free or {})
     model = model_of(scenarios[0], space, (*plans, *free))
-    program = model.asked(_compared)
+    program = model.program_of(_compared)
     first = _first_of_unread(program, model.leaves, plans)
     plans, count = {name: column[first] for name, column in plans.items()}, len(first)
     if count < 2 or count > MOST_PLANS:
@@ -73,15 +73,15 @@ def _first_of_unread(program: Program, leaves: int, plans: Mapping[str, np.ndarr
     count = len(next(iter(plans.values())))
     read = {slot for equation in program.equations for slot in equation.inputs} | {*program.outputs}
     slots = program.inputs[leaves : leaves + len(plans)]
-    told = [column for slot, column in zip(slots, plans.values(), strict=True) if slot in read]
-    if len(told) == len(plans):
+    columns = [column for slot, column in zip(slots, plans.values(), strict=True) if slot in read]
+    if len(columns) == len(plans):
         return np.arange(count)
     classes = _Classes(count)
-    for column in told:
+    for column in columns:
         classes.tell_apart(np.unique(column, return_inverse=True)[1].reshape(-1))
         if classes.all_differ:
             return np.arange(count)
-    return np.sort(np.unique(classes.found, return_index=True)[1])
+    return np.sort(np.unique(classes.classes, return_index=True)[1])
 
 
 def _neighbours(plans: Mapping[str, np.ndarray]) -> Int[np.ndarray, " some"]:
@@ -125,36 +125,36 @@ def classes_of_plans(
         for entries, read in _compared_entries(staged, table, frozenset(range(len(plans)))):
             keys.tell_apart(entries if read is None else np.where(read, entries + 1, 0))
             if keys.all_differ:
-                return keys.found
-    return keys.found
+                return keys.classes
+    return keys.classes
 
 
 class _Classes:
     """Numbers of classes that only become more as plans are told apart."""
 
     def __init__(self, count: int):
-        self.found = np.zeros(count, dtype=np.int64)
+        self.classes = np.zeros(count, dtype=np.int64)
         self._classes, self._more, self._most = 1, np.zeros(count, dtype=np.int64), 1
 
     def tell_apart(self, entries: Int[np.ndarray, " plans"]) -> None:
         """Plans with other entries are of other classes. Several entries are taken together: sorting takes the time."""
         most = int(entries.max()) + 1
-        if self._most * most * len(self.found) >= 1 << 62:
+        if self._most * most * len(self.classes) >= 1 << 62:
             self._settle()
         self._more, self._most = self._more * most + entries, self._most * most
-        if self._most >= len(self.found):
+        if self._most >= len(self.classes):
             self._settle()
 
     def _settle(self) -> None:
-        self.found = np.unique(self.found * self._most + self._more, return_inverse=True)[1].reshape(-1)
-        self._classes, self._more, self._most = int(self.found.max()) + 1, np.zeros_like(self.found), 1
+        self.classes = np.unique(self.classes * self._most + self._more, return_inverse=True)[1].reshape(-1)
+        self._classes, self._more, self._most = int(self.classes.max()) + 1, np.zeros_like(self.classes), 1
 
     @property
     def all_differ(self) -> bool:
         """True if no two plans are of one class any more."""
-        if self._most > 1 and len(self.found) > 1:
+        if self._most > 1 and len(self.classes) > 1:
             self._settle()
-        return self._classes == len(self.found)
+        return self._classes == len(self.classes)
 
 
 def _compared_entries(
@@ -167,11 +167,11 @@ def _compared_entries(
     read = _read_for(staged, plans, listed)
     together: dict[tuple[Fields, int], list[np.ndarray]] = {}
     for slot, (fields, values) in staged.tables.items():
-        own = fields & listed
-        if own and slot in read:
-            rows = np.ascontiguousarray(values).reshape(plans.count(own), -1)
-            place = (own, id(read[slot]))
-            together.setdefault(place, []).append(rows.view(np.uint8).reshape(len(rows), -1))
+        listed_fields = fields & listed
+        if listed_fields and slot in read:
+            rows = np.ascontiguousarray(values).reshape(plans.count(listed_fields), -1)
+            key = (listed_fields, id(read[slot]))
+            together.setdefault(key, []).append(rows.view(np.uint8).reshape(len(rows), -1))
     masks = {id(mask): mask for mask in read.values()}
     for (fields, mask), rows in sorted(together.items(), key=lambda item: -plans.count(item[0][0])):
         joined = np.ascontiguousarray(np.concatenate(rows, axis=1))

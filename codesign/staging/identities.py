@@ -26,16 +26,16 @@ def without_identities(program: Program, sizes: Mapping[int, float], *, slopes: 
         slopes: whether slopes are to stay the same, too: what has none is then left as it is.
     """
     same: dict[int, int] = {}
-    kept, most = list[Equation](), _most(program, sizes)
+    simplified, most = list[Equation](), _most(program, sizes)
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
         alike = None if slopes and equation.name in PASSED_ON else _alike(equation, inputs, program, most)
         if alike is not None:
             same[equation.outputs[0]] = alike
         else:
-            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+            simplified.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
     outputs = tuple(same.get(slot, slot) for slot in program.outputs)
-    return reduced(program._replace(equations=kept, outputs=outputs))
+    return reduced(program._replace(equations=simplified, outputs=outputs))
 
 
 def without_ones(program: Program, ones: frozenset[int]) -> Program:
@@ -45,12 +45,12 @@ def without_ones(program: Program, ones: frozenset[int]) -> Program:
         ValueError: where something else is done with them than to multiply by them.
     """
     same: dict[int, int] = {}
-    kept, gone = list[Equation](), set(ones)
+    remaining, gone = list[Equation](), set(ones)
     for equation in program.equations:
         inputs = tuple(same.get(slot, slot) for slot in equation.inputs)
         by = gone.intersection(inputs)
         if not by:
-            kept.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
+            remaining.append(equation if inputs == equation.inputs else equation._replace(inputs=inputs))
             continue
         made = equation.outputs[0]
         if equation.name == "broadcast_in_dim":
@@ -63,12 +63,12 @@ def without_ones(program: Program, ones: frozenset[int]) -> Program:
         gone.update([made] if left in by else [])
     outputs = tuple(same.get(slot, slot) for slot in program.outputs)
     inputs = tuple(slot for slot in program.inputs if slot not in ones)
-    return reduced(program._replace(equations=kept, inputs=inputs, outputs=outputs))
+    return reduced(program._replace(equations=remaining, inputs=inputs, outputs=outputs))
 
 
 def _most(program: Program, sizes: Mapping[int, float]) -> dict[int, float]:
     """Slot -> what its numbers never exceed, in either direction; infinite where that is not known."""
-    most = {slot: largest(value) for slot, value in program.known.items()}
+    most = {slot: largest(value) for slot, value in program.constants.items()}
     most |= {slot: sizes.get(slot, math.inf) for slot in program.inputs}
     for equation in program.equations:
         given = [most[slot] for slot in equation.inputs]
@@ -109,7 +109,7 @@ def _alike(equation: Equation, inputs: Sequence[int], program: Program, most: Ma
         if len(set(inputs[1:])) == 1:
             result = inputs[1]
         elif len(inputs) == 3 and _always(program, inputs[0], lambda value: value == value.reshape(-1)[:1]):
-            result = inputs[1 + int(program.known[inputs[0]].reshape(-1)[0])]
+            result = inputs[1 + int(program.constants[inputs[0]].reshape(-1)[0])]
     made = equation.outputs[0]
     if result is None or (program.shapes[result], program.kinds[result]) != (program.shapes[made], program.kinds[made]):
         return None
@@ -118,4 +118,6 @@ def _alike(equation: Equation, inputs: Sequence[int], program: Program, most: Ma
 
 def _always(program: Program, slot: int, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
     """True if something holds of every number of a slot that is known."""
-    return slot in program.known and program.known[slot].size > 0 and bool(np.all(holds(program.known[slot])))
+    return (
+        slot in program.constants and program.constants[slot].size > 0 and bool(np.all(holds(program.constants[slot])))
+    )

@@ -100,7 +100,7 @@ def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -
     for equation in program.equations:
         draft.write(equation)
     sizes = {part: largest[slot] for slot in program.inputs for part, _ in parts.get(slot, [(slot, ())])}
-    plain = without_identities(draft.done([draft.whole(slot) for slot in program.outputs]), sizes)
+    plain = without_identities(draft.done([draft.joined_lanes(slot) for slot in program.outputs]), sizes)
     written = with_fewer_powers(plain)
     return Written(written._replace(equations=in_turn(written)), parts)
 
@@ -141,11 +141,11 @@ class _Lanes(AbstractDraft):
 
     def split_input(self, slot: int) -> list[tuple[int, tuple[int, ...]]]:
         """Have an input for each number instead."""
-        shape, place = self.program.shapes[slot], self.inputs.index(slot)
-        own = [(self.new((), self.program.kinds[slot]), index) for index in np.ndindex(*shape)]
-        self.inputs[place : place + 1] = [number for number, _ in own]
-        self.lanes[slot] = np.array([number for number, _ in own], dtype=int).reshape(shape)
-        return own
+        shape, position = self.program.shapes[slot], self.inputs.index(slot)
+        scalars = [(self.new((), self.program.kinds[slot]), index) for index in np.ndindex(*shape)]
+        self.inputs[position : position + 1] = [number for number, _ in scalars]
+        self.lanes[slot] = np.array([number for number, _ in scalars], dtype=int).reshape(shape)
+        return scalars
 
     def write(self, equation: Equation) -> None:
         """One equation, by numbers where that can be done."""
@@ -158,7 +158,7 @@ class _Lanes(AbstractDraft):
                 return self._moved(equation)
             if equation.name in PAIRS:
                 return self._reduced(equation)
-        inputs = tuple(self.whole(slot) for slot in equation.inputs)
+        inputs = tuple(self.joined_lanes(slot) for slot in equation.inputs)
         self.equations.append(equation._replace(inputs=inputs))
         return None
 
@@ -168,8 +168,8 @@ class _Lanes(AbstractDraft):
             shape, at = self.program.shapes[slot], self.at.get(slot, slot)
             if shape == ():
                 self.lanes[slot] = np.array(at)
-            elif slot in self.program.known:
-                each = [self.constant(value) for value in self.program.known[slot].reshape(-1)]
+            elif slot in self.program.constants:
+                each = [self.constant(value) for value in self.program.constants[slot].reshape(-1)]
                 self.lanes[slot] = np.array(each).reshape(shape)
             else:
                 like = jax.ShapeDtypeStruct(shape, self.program.kinds[slot])
@@ -181,20 +181,20 @@ class _Lanes(AbstractDraft):
                 self.lanes[slot] = np.array(self.put(cut, [at])).reshape(shape)
         return self.lanes[slot]
 
-    def whole(self, slot: int) -> int:
+    def joined_lanes(self, slot: int) -> int:
         """Slot of the whole array."""
         if slot in self.lanes and slot not in self.at:
-            shape, own = self.program.shapes[slot], self.lanes[slot]
+            shape, lanes = self.program.shapes[slot], self.lanes[slot]
             if shape == ():
-                self.at[slot] = int(own)
-            elif slot not in self.program.known:
+                self.at[slot] = int(lanes)
+            elif slot not in self.program.constants:
                 number = jax.ShapeDtypeStruct((), self.program.kinds[slot])
 
                 def joined(*x: Any) -> Any:
                     return jax.numpy.stack(x).reshape(shape)
 
-                join = flatten(make_jaxpr(joined)(*[number] * own.size))
-                self.at[slot] = self.put(join, own.reshape(-1).tolist())[0]
+                join = flatten(make_jaxpr(joined)(*[number] * lanes.size))
+                self.at[slot] = self.put(join, lanes.reshape(-1).tolist())[0]
         return self.at.get(slot, slot)
 
     def _each(self, equation: Equation) -> None:

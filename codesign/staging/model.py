@@ -16,7 +16,7 @@ from ..core.jax_typed import asarray, make_jaxpr, unflatten
 from ..core.jax_typed import flatten as leaves_of
 from ..core.jax_typed import structure as structure_of
 from ..core.smooth import at_least, used_share
-from ..jaxprs.program import Program, chained, flatten, kept, likeness
+from ..jaxprs.program import Program, cached, chained, flatten, likeness
 from ..model.hardware import MemoryTier
 from ..model.metrics import Account, Metrics, account
 from ..model.scenario import Scenario
@@ -69,10 +69,10 @@ def reserve_rows(shares: dict[str, Array]) -> dict[str, Array]:
     return {row: jnp.log(at_least(share, LEAST)) for row, share in shares.items()}
 
 
-MOST_KEPT = 32
+MAX_PROGRAMS = 32
 _bases: OrderedDict[Any, "Base"] = OrderedDict()
 _models: OrderedDict[Any, "Model"] = OrderedDict()
-_asked: OrderedDict[Any, Made] = OrderedDict()
+_programs: OrderedDict[Any, Made] = OrderedDict()
 
 
 class Base(NamedTuple):
@@ -90,13 +90,13 @@ class Base(NamedTuple):
         """The account with shapes in the place of numbers."""
         return unflatten(self.structure, self.avals)
 
-    def asked(self, function: Callable[[Account], Any]) -> Program:
+    def program_of(self, function: Callable[[Account], Any]) -> Program:
         """The leaves of `function` of the account, as a program of the scenario's numbers."""
 
-        def told(leaves: Sequence[Any]) -> list[Any]:
+        def flat_outputs(leaves: Sequence[Any]) -> list[Any]:
             return jax.tree.leaves(function(unflatten(self.structure, leaves)))
 
-        second = flatten(make_jaxpr(told)(list(self.avals)))
+        second = flatten(make_jaxpr(flat_outputs)(list(self.avals)))
         return _behind(self.program, second, self.program.outputs)
 
 
@@ -132,15 +132,15 @@ class Model(NamedTuple):
         """Inputs that are values of hardware variables."""
         return self.program.inputs[self.leaves + len(self.fields) :]
 
-    def asked(self, function: Callable[[Answers], Any]) -> Program:
+    def program_of(self, function: Callable[[Answers], Any]) -> Program:
         """The leaves of `function`, as a program of the model's inputs."""
 
-        def told(leaves: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        def flat_outputs(leaves: Sequence[Any], values: Sequence[Any]) -> list[Any]:
             result, reserves = unflatten(self.structure, leaves)
             return jax.tree.leaves(function(Answers(result, dict(zip(self.variables, values, strict=True)), reserves)))
 
         number = jax.ShapeDtypeStruct((), asarray(1.0).dtype)
-        second = flatten(make_jaxpr(told)(list(self.avals), [number] * len(self.variables)))
+        second = flatten(make_jaxpr(flat_outputs)(list(self.avals), [number] * len(self.variables)))
         return _behind(self.program, second, (*self.program.outputs, *self.of_variables))
 
 
@@ -148,8 +148,8 @@ def _behind(first: Program, second: Program, given: Sequence[int]) -> Program:
     """A program behind the model, of these slots of it; made once for all that differ in numbers alone."""
     fed, shift = dict(zip(second.inputs, given, strict=True)), len(first.shapes)
     key = (id(first), likeness(second, values=False), tuple(given))
-    constants = {slot + shift: value for slot, value in second.known.items()}
-    return made_again(_asked, key, (first, second), constants, lambda: chained(first, second, fed), MOST_KEPT)
+    constants = {slot + shift: value for slot, value in second.constants.items()}
+    return made_again(_programs, key, (first, second), constants, lambda: chained(first, second, fed), MAX_PROGRAMS)
 
 
 def base_of(scenario: Scenario) -> Base:
@@ -167,9 +167,11 @@ def keep_base_without(scenario: Scenario, roomy: Base, ones: Collection[int]) ->
         ones: places of the numbers that are left out; they are one.
     """
     given = roomy.program.inputs
-    program = without_ones(roomy.program, frozenset(given[place] for place in ones))
+    program = without_ones(roomy.program, frozenset(given[index] for index in ones))
     leaves, structure = leaves_of(scenario)
-    return kept(_bases, (structure, tuple(map(_shape, leaves))), lambda: roomy._replace(program=program), MOST_KEPT)
+    return cached(
+        _bases, (structure, tuple(map(_shape, leaves))), lambda: roomy._replace(program=program), MAX_PROGRAMS
+    )
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -180,15 +182,15 @@ def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
     def traced() -> Traced:
         shapes: list[Any] = []
 
-        def told(leaves: list[Any]) -> list[Array]:
+        def flat_account(leaves: list[Any]) -> list[Array]:
             result = jax.tree.map(asarray, account(unflatten(structure, leaves)))
             flat, tree = leaves_of(result)
             shapes[:] = [tree, tuple(map(_shape, flat))]
             return flat
 
-        return Traced(flatten(make_jaxpr(told)(list(avals))), *shapes)
+        return Traced(flatten(make_jaxpr(flat_account)(list(avals))), *shapes)
 
-    return kept(_bases, (structure, avals), lambda: Base(*traced_once(traced, structure, avals)), MOST_KEPT)
+    return cached(_bases, (structure, avals), lambda: Base(*traced_once(traced, structure, avals)), MAX_PROGRAMS)
 
 
 def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> Model:
@@ -204,7 +206,7 @@ def model_of(scenario: Scenario, space: DesignSpace, fields: Sequence[str]) -> M
     kinds = tuple(map(_shape, leaves))
     moved = tuple((name, type(space.hardware[name]).__name__, _moves(space.hardware[name])) for name in space.names)
     key = (structure, kinds, tuple(fields), moved, tight)
-    return kept(_models, key, lambda: _placed(scenario, space, tuple(fields), tight), MOST_KEPT)
+    return cached(_models, key, lambda: _placed(scenario, space, tuple(fields), tight), MAX_PROGRAMS)
 
 
 def _moves(variable: Any) -> tuple[Any, ...]:
@@ -217,20 +219,20 @@ def _placed(scenario: Scenario, space: DesignSpace, fields: tuple[str, ...], tig
     leaves, structure = leaves_of(scenario)
     shapes: list[Any] = []
 
-    def place(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
+    def flat_candidate(leaves: list[Any], plan: list[Any], values: list[Any]) -> list[Array]:
         point = dict(zip((*fields, *space.names), (*plan, *values), strict=True))
         candidate = space.place(unflatten(structure, leaves), point)
         reserves = jax.tree.map(asarray, reserve_shares(candidate, tight))
-        placed, own = leaves_of(jax.tree.map(asarray, candidate))
-        shapes[:] = [own, tuple(map(_shape, placed)), structure_of(reserves)]
+        placed, account_shape = leaves_of(jax.tree.map(asarray, candidate))
+        shapes[:] = [account_shape, tuple(map(_shape, placed)), structure_of(reserves)]
         return [*placed, *jax.tree.leaves(reserves)]
 
     one, arrays = asarray(1.0), [asarray(leaf) for leaf in leaves]
-    before = flatten(make_jaxpr(place)(arrays, [one] * len(fields), [one] * len(space.names)))
+    before = flatten(make_jaxpr(flat_candidate)(arrays, [one] * len(fields), [one] * len(space.names)))
     own, avals, tree = shapes
     base, count = _base(own, avals), len(avals)
     reserves = before.outputs[count:]
     fed = dict(zip(base.program.inputs, before.outputs[:count], strict=True))
-    whole = chained(before, base.program, fed, also=reserves)
-    told = structure_of((base.account, unflatten(tree, reserves)))
-    return Model(whole, len(leaves), fields, space.names, told, (*base.avals, *[_shape(one)] * len(reserves)))
+    program = chained(before, base.program, fed, also=reserves)
+    outputs = structure_of((base.account, unflatten(tree, reserves)))
+    return Model(program, len(leaves), fields, space.names, outputs, (*base.avals, *[_shape(one)] * len(reserves)))

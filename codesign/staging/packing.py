@@ -19,7 +19,7 @@ from ..core.rowwise import ROWWISE
 from ..jaxprs.evaluator import behind, doer
 from ..jaxprs.numpy_primitives import several
 from ..jaxprs.program import Equation, Program, key_of
-from .again import told_apart
+from .again import fingerprint
 from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
 from .program_cache import CannotBeKept, as_text, does_the_same, kinds_as_plain, kinds_from_plain, made_once
@@ -85,24 +85,28 @@ def packing_of(program: Program, alike: Collection[int] = ()) -> Packing:
     slots = [int(numbers.of[slot]) for slot in written.outputs]
     last |= dict.fromkeys(slots, len(steps))
     given = [[p for p, _ in parts[slot]] if slot in parts else numbers.of[slot].ravel() for slot in program.inputs]
-    given = [tuple(map(int, own)) for own in given]
-    known = [tuple(map(int, numbers.of[slot].ravel())) for slot in written.known]
-    rows.shared = _shared(numbers.steps, [*(given[place] for place in alike), *known], slots)
-    apart = {number for own in rows.shared for number in own}
+    given = [tuple(map(int, group)) for group in given]
+    constant_groups = [tuple(map(int, numbers.of[slot].ravel())) for slot in written.constants]
+    rows.shared = _shared(numbers.steps, [*(given[position] for position in alike), *constant_groups], slots)
+    apart = {number for group in rows.shared for number in group}
     constants = [
-        (buffer, rows.take(buffer, own), np.array([numbers.known[slot] for slot in own]))
-        for buffer, own in rows.of_each_buffer([slot for slot in numbers.known if slot in last and slot not in apart])
+        (buffer, rows.take(buffer, group), np.array([numbers.constants[slot] for slot in group]))
+        for buffer, group in rows.of_each_buffer(
+            [slot for slot in numbers.constants if slot in last and slot not in apart]
+        )
     ]
     constants += [
-        (SHARED, place, np.array([numbers.known[slot] for slot in own]))
-        for own, place in rows.shared.items()
-        if own[0] in numbers.known
+        (SHARED, shared_row, np.array([numbers.constants[slot] for slot in group]))
+        for group, shared_row in rows.shared.items()
+        if group[0] in numbers.constants
     ]
-    for buffer, own in rows.of_each_buffer([slot for each in given for slot in each if slot not in apart]):
-        rows.take(buffer, own)
+    for buffer, group in rows.of_each_buffer([slot for each in given for slot in each if slot not in apart]):
+        rows.take(buffer, group)
     wanted = [
-        (SHARED, rows.shared[own], len(own)) if own in rows.shared else (rows.buffer[own[0]], rows.at[own[0]], len(own))
-        for own in given
+        (SHARED, rows.shared[group], len(group))
+        if group in rows.shared
+        else (rows.buffer[group[0]], rows.at[group[0]], len(group))
+        for group in given
     ]
     batches: list[PackedBatch] = []
     for index, batch in enumerate(steps):
@@ -117,13 +121,13 @@ def _shared(
     steps: Sequence[Step], arrays: Sequence[tuple[int, ...]], outputs: Sequence[int]
 ) -> dict[tuple[int, ...], int]:
     """Numbers of an array that every point shares -> which of them it is, of those that are read whole wherever."""
-    of = {number: own for own in arrays for number in own}
+    of = {number: slots for slots in arrays for number in slots}
     wholes, numbers = {*arrays}, set(outputs)
     for step in steps:
-        reads_whole = step.equation.name == "dot_general" or step.equation.name in ROWWISE
-        numbers.update(*(own for own in _arguments(step) if not (reads_whole and own in wholes)))
+        reads_all = step.equation.name == "dot_general" or step.equation.name in ROWWISE
+        numbers.update(*(slots for slots in _arguments(step) if not (reads_all and slots in wholes)))
     apart = {of[number] for number in numbers.intersection(of)}
-    return {own: place for place, own in enumerate(sorted(wholes - apart))}
+    return {slots: index for index, slots in enumerate(sorted(wholes - apart))}
 
 
 def _arguments(step: Step) -> Iterator[tuple[int, ...]]:
@@ -143,13 +147,13 @@ class _Numbers:
     def __init__(self, program: Program):
         self._program, self.kinds = program, list(program.kinds)
         self.of: dict[int, np.ndarray] = {}
-        self.known: dict[int, Any] = {}
+        self.constants: dict[int, Any] = {}
         self.steps: list[Step] = []
         for slot in program.inputs:
             self._new(slot)
-        for slot, value in program.known.items():
+        for slot, value in program.constants.items():
             if slot not in self.of:
-                self.known |= dict(zip(self._new(slot), np.asarray(value).ravel(), strict=True))
+                self.constants |= dict(zip(self._new(slot), np.asarray(value).ravel(), strict=True))
         for equation in program.equations:
             self._add(equation)
 
@@ -222,8 +226,8 @@ class _Rows:
 
     def __init__(self, kinds: Sequence[Any]):
         self._kind_of, self.kinds = kinds, list(dict.fromkeys(kinds))
-        place = {kind: number for number, kind in enumerate(self.kinds)}
-        self.buffer = [place[kind] for kind in kinds]
+        buffer_of = {kind: number for number, kind in enumerate(self.kinds)}
+        self.buffer = [buffer_of[kind] for kind in kinds]
         self.at: dict[int, int] = {}
         self.shared: dict[tuple[int, ...], int] = {}
         self._busy: list[list[bool]] = [[] for _ in self.kinds]
@@ -236,9 +240,9 @@ class _Rows:
     def of_each_buffer(self, slots: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
         """Numbers by buffer."""
         for buffer in range(len(self.kinds)):
-            own = [slot for slot in slots if self.buffer[slot] == buffer]
-            if own:
-                yield buffer, own
+            in_buffer = [slot for slot in slots if self.buffer[slot] == buffer]
+            if in_buffer:
+                yield buffer, in_buffer
 
     def take(self, buffer: int, slots: Sequence[int]) -> int:
         """The first of rows side by side for these."""
@@ -260,7 +264,7 @@ class _Rows:
     def placed(self, steps: list[Step]) -> PackedBatch:
         """Steps of one kind, their results put where there is room."""
         if steps[0].shapes is not None:
-            return self._whole(steps[0], steps[0].shapes)
+            return self._array_batch(steps[0], steps[0].shapes)
         count = len(steps[0].inputs)
         orders = [steps, *(sorted(steps, key=lambda s, i=i: self.at[s.inputs[i]]) for i in range(count))]
         steps = max(orders, key=lambda order: sum(are_even(rows) for rows in self._read(order)))
@@ -269,14 +273,16 @@ class _Rows:
         kinds = tuple(self._kind_of[slot] for slot in first.inputs)
         return PackedBatch(first.equation, kinds, reads, (self._target([step.outputs[0] for step in steps]),), None)
 
-    def _whole(self, step: Step, shapes: tuple[tuple[int, ...], ...]) -> PackedBatch:
+    def _array_batch(self, step: Step, shapes: tuple[tuple[int, ...], ...]) -> PackedBatch:
         """An equation of whole arrays."""
         reads, kinds = list[tuple[int, tuple[int, ...]]](), list[Any]()
-        for own in _arguments(step):
-            kinds.append(self._kind_of[own[0]])
-            place = self.shared.get(own)
+        for slots in _arguments(step):
+            kinds.append(self._kind_of[slots[0]])
+            shared_row = self.shared.get(slots)
             reads.append(
-                (self.buffer[own[0]], tuple(self.at[slot] for slot in own)) if place is None else (SHARED, (place,))
+                (self.buffer[slots[0]], tuple(self.at[slot] for slot in slots))
+                if shared_row is None
+                else (SHARED, (shared_row,))
             )
         made = [
             [slot for slot in step.outputs if self._kind_of[slot] == kind]  # a loop counts and computes
@@ -325,7 +331,7 @@ class Packs:
             for buffer, first, values in packing.constants
             if buffer != SHARED
         ]
-        self._shared = {place: values for buffer, place, values in packing.constants if buffer == SHARED}
+        self._shared = {row: values for buffer, row, values in packing.constants if buffer == SHARED}
         space: dict[str, Any] = {}
         lines = [line for index, batch in enumerate(packing.batches) for line in _lines(index, batch, packing, space)]
         self._outputs: list[tuple[int, list[int], list[int]]] = []
@@ -360,22 +366,22 @@ class Packs:
         return result
 
 
-def _lines(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
+def _lines(number: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
     """One batch as lines of Python."""
-    return _whole(place, batch, packing, space) if batch.shapes is not None else [_line(place, batch, space)]
+    return _array_lines(number, batch, packing, space) if batch.shapes is not None else [_line(number, batch, space)]
 
 
-def _line(place: int, batch: PackedBatch, space: dict[str, Any]) -> str:
-    read = [_shown(f"i{place}_{n}", buffer, rows, space) for n, (buffer, rows) in enumerate(batch.reads)]
+def _line(number: int, batch: PackedBatch, space: dict[str, Any]) -> str:
+    read = [_shown(f"i{number}_{n}", buffer, rows, space) for n, (buffer, rows) in enumerate(batch.reads)]
     (target,) = map(_target, batch.writes)
     does = doer(batch.does.primitive, batch.does.params, batch.kinds, 1, alike=True)
-    does = space[f"f{place}"] = _power if does is np.power else does
+    does = space[f"f{number}"] = _power if does is np.power else does
     if isinstance(does, np.ufunc) or does is _power:
-        return f"f{place}({', '.join(read)}, out={target})"
-    return f"{target} = f{place}({', '.join(read)})"
+        return f"f{number}({', '.join(read)}, out={target})"
+    return f"{target} = f{number}({', '.join(read)})"
 
 
-def _whole(place: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
+def _array_lines(batch_number: int, batch: PackedBatch, packing: Packing, space: dict[str, Any]) -> list[str]:
     """An equation of whole arrays, which lie in rows side by side or are copied there."""
     read: list[str] = []
     for number, ((buffer, rows), shape) in enumerate(zip(batch.reads, batch.shapes or (), strict=True)):
@@ -383,11 +389,11 @@ def _whole(place: int, batch: PackedBatch, packing: Packing, space: dict[str, An
             read.append(f"shared[{rows[0]}].reshape({(*shape, 1)})")
             continue
         spread = len(rows) > 1 and rows[0] == rows[-1]  # one number throughout an array is a row for each place
-        shown = _shown(f"i{place}_{number}", buffer, rows, space, copied=spread)
+        shown = _shown(f"i{batch_number}_{number}", buffer, rows, space, copied=spread)
         read.append(f"{shown}.reshape({(*shape, -1)})")
     primitive = batch.does.primitive
-    space[f"f{place}"] = behind(primitive, batch.does.params, batch.kinds, 1)
-    result = f"f{place}({', '.join(read)})"
+    space[f"f{batch_number}"] = behind(primitive, batch.does.params, batch.kinds, 1)
+    result = f"f{batch_number}({', '.join(read)})"
     lines = [f"r = {result if primitive.multiple_results else f'[{result}]'}"]
     space["join"] = np.concatenate
     for write in batch.writes:
@@ -414,9 +420,9 @@ def _power(base: np.ndarray, exponent: np.ndarray, out: np.ndarray) -> None:
     """Powers as NumPy computes them for one common exponent: a square root is not a power to the last bit."""
     np.power(base, exponent, out=out)
     for number, same in ROOTS.items():
-        asked = exponent == number
-        if asked.any():
-            same(base, out=out, where=asked)
+        equal = exponent == number
+        if equal.any():
+            same(base, out=out, where=equal)
 
 
 def _even(rows: Sequence[int]) -> str:
@@ -435,17 +441,17 @@ def _even(rows: Sequence[int]) -> str:
 # it was.
 
 
-MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
+MAX_TEXTS = 256  # texts (disk: 0.2 MB each), more than all experiments have
 
 
-def packed_once(make: Callable[[], Packing], told: Callable[[], Iterable[Any]]) -> Packing:
+def packed_once(make: Callable[[], Packing], identity: Callable[[], Iterable[Any]]) -> Packing:
     """Return the packing that `make` gives, read from disk where an earlier process had it made of the same.
 
     Args:
         make: packs a program.
-        told: lists and words that no other program has.
+        identity: lists and words that no other program has.
     """
-    return made_once("packs", told, make, packing_as_plain, packing_from_plain, MOST_KEPT)
+    return made_once("packs", identity, make, packing_as_plain, packing_from_plain, MAX_TEXTS)
 
 
 def packing_as_plain(packing: Packing) -> Any:
@@ -454,10 +460,10 @@ def packing_as_plain(packing: Packing) -> Any:
     Raises:
         CannotBeKept: where they would not give back the same one.
     """
-    told, kinds = kinds_as_plain([batch.does for batch in packing.batches])
+    plain_kinds, kinds = kinds_as_plain([batch.does for batch in packing.batches])
     plain = {
-        "types": [kind.str for kind in packing.kinds], "sizes": packing.sizes, "kinds": told,
-        "constants": [[buffer, first, own.dtype.str, as_text(own)] for buffer, first, own in packing.constants],
+        "types": [kind.str for kind in packing.kinds], "sizes": packing.sizes, "kinds": plain_kinds,
+        "constants": [[buffer, first, each.dtype.str, as_text(each)] for buffer, first, each in packing.constants],
         "wanted": as_text(np.array(packing.wanted)), "outputs": as_text(np.array(packing.outputs)),
         "batches": [_batch(kind, batch) for kind, batch in zip(kinds, packing.batches, strict=True)],
     }  # fmt: skip
@@ -483,7 +489,7 @@ def packing_from_plain(plain: Any) -> Packing:
             list(zip(*[iter(_numbers(plain["wanted"]))] * 3, strict=True)),
             [
                 PackedBatch(
-                    kinds[kind], tuple(np.dtype(own) for own in types),
+                    kinds[kind], tuple(np.dtype(name) for name in types),
                     tuple((int(buffer), tuple(_numbers(rows))) for buffer, rows in reads),
                     tuple((int(buffer), int(first), int(count)) for buffer, first, count in writes),
                     None if shapes is None else tuple(tuple(map(int, shape)) for shape in shapes),
@@ -498,7 +504,7 @@ def packing_from_plain(plain: Any) -> Packing:
 
 def _batch(kind: int, batch: PackedBatch) -> list[Any]:
     reads = [[buffer, as_text(rows)] for buffer, rows in batch.reads]
-    return [kind, [own.str for own in batch.kinds], reads, batch.writes, batch.shapes]
+    return [kind, [dtype.str for dtype in batch.kinds], reads, batch.writes, batch.shapes]
 
 
 def _numbers(text: str) -> Sequence[int]:
@@ -513,7 +519,7 @@ def _same(one: Packing, other: Packing) -> bool:
     ]
     return (
         bare[0] == bare[1]
-        and [(buffer, first, told_apart(values)) for buffer, first, values in one.constants]
-        == [(buffer, first, told_apart(values)) for buffer, first, values in other.constants]
+        and [(buffer, first, fingerprint(values)) for buffer, first, values in one.constants]
+        == [(buffer, first, fingerprint(values)) for buffer, first, values in other.constants]
         and all(does_the_same(a.does, b.does) for a, b in zip(one.batches, other.batches, strict=True))
     )

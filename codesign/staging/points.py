@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..jaxprs.program import Program, kept, written_out
+from ..jaxprs.program import Program, cached, written_out
 from ..model.scenario import Scenario
 from .again import likeness_of_equations
 from .derivatives import Slopes
@@ -36,7 +36,7 @@ MOST_PLANS = 1 << 18  # whose rows are kept where nothing but the plan decides t
 _prepared: OrderedDict[Any, Any] = OrderedDict()
 
 
-class Found(NamedTuple):
+class RowValues(NamedTuple):
     """Rows of the hard model, largest violation of a rule, rows of the reading below and their slopes."""
 
     exact: Float[np.ndarray, "points rows"]
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 # Tables of a scenario side by side, so that what a point reads of them is gathered in few calls.
 
 
-Place = tuple[Fields, str]
+TableKey = tuple[Fields, str]
 """Fields that a number depends on, and its type."""
 
 
@@ -58,15 +58,15 @@ class Packed(NamedTuple):
     matrices: of one type each, [combinations, numbers]; places: of each table its matrix, columns [first, last), shape.
     """
 
-    matrices: dict[Place, np.ndarray]
-    places: list[tuple[Place, int, int, tuple[int, ...]]]
+    matrices: dict[TableKey, np.ndarray]
+    places: list[tuple[TableKey, int, int, tuple[int, ...]]]
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> "Packed":
         """Pack these tables."""
-        columns: dict[Place, list[np.ndarray]] = {}
-        widths: dict[Place, int] = {}
-        places: list[tuple[Place, int, int, tuple[int, ...]]] = []
+        columns: dict[TableKey, list[np.ndarray]] = {}
+        widths: dict[TableKey, int] = {}
+        places: list[tuple[TableKey, int, int, tuple[int, ...]]] = []
         for table in tables:
             flat = np.asarray(table.values).reshape(len(table.values), -1)
             key = (table.fields, flat.dtype.str)
@@ -78,7 +78,7 @@ class Packed(NamedTuple):
 
     def at(self, codes: Int[np.ndarray, "points fields"], plans: PlanTable) -> list[np.ndarray]:
         """The numbers of each table at these points; one for all where no field reaches it."""
-        rows: dict[Place, np.ndarray] = {}
+        rows: dict[TableKey, np.ndarray] = {}
         for key, matrix in self.matrices.items():
             order = sorted(key[0])
             sizes = [len(plans.values[i]) for i in order]
@@ -99,8 +99,8 @@ class LookUp:
     """
 
     def __init__(self, packed: Packed, wanted: Sequence[tuple[int, int, int]], plans: PlanTable):
-        columns: dict[tuple[Place, int], list[int]] = {}
-        rows: dict[tuple[Place, int], list[int]] = {}
+        columns: dict[tuple[TableKey, int], list[int]] = {}
+        rows: dict[tuple[TableKey, int], list[int]] = {}
         self._shared: dict[int, np.ndarray] = {}
         for (key, start, stop, _), (buffer, row, count) in zip(packed.places, wanted, strict=False):
             if buffer == SHARED:
@@ -111,15 +111,15 @@ class LookUp:
         self._others = [(buffer, row) for buffer, row, _ in wanted[len(packed.places) :]]
         self._steps = np.zeros((len(plans.fields), len(rows)))
         self._parts: list[tuple[int, slice | np.ndarray, np.ndarray, bool]] = []
-        for number, ((key, buffer), own) in enumerate(rows.items()):
+        for number, ((key, buffer), rows_read) in enumerate(rows.items()):
             step = 1
             for field in sorted(key[0], reverse=True):
                 self._steps[field, number] = step
                 step *= len(plans.values[field])
             matrix = np.ascontiguousarray(packed.matrices[key][:, columns[key, buffer]].T)
-            side_by_side = own == list(range(own[0], own[0] + len(own)))
-            place = slice(own[0], own[0] + len(own)) if side_by_side else np.array(own)
-            self._parts.append((buffer, place, matrix, bool(key[0])))
+            side_by_side = rows_read == list(range(rows_read[0], rows_read[0] + len(rows_read)))
+            target = slice(rows_read[0], rows_read[0] + len(rows_read)) if side_by_side else np.array(rows_read)
+            self._parts.append((buffer, target, matrix, bool(key[0])))
 
     def run(
         self, packs: Packs, codes: Int[np.ndarray, "points fields"], others: Float[np.ndarray, "points numbers"]
@@ -161,17 +161,17 @@ class PlanCache:
             codes: one whole number a plan.
             compute: of the values at points of `codes` by their places.
         """
-        asked, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        missing = ~np.isin(asked, self._codes, assume_unique=True)
+        requested, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        missing = ~np.isin(requested, self._codes, assume_unique=True)
         if missing.any():
             if len(self._codes) + missing.sum() > MOST_PLANS:
                 self._codes, missing = self._codes[:0], np.ones_like(missing)
             values = compute(first[missing])
             old = self._values if len(self._codes) else values[:0]
-            joined = np.concatenate([self._codes, asked[missing]])
+            joined = np.concatenate([self._codes, requested[missing]])
             order = np.argsort(joined)
             self._codes, self._values = joined[order], np.concatenate([old, values])[order]
-        return self._values[np.searchsorted(self._codes, asked)][inverse]
+        return self._values[np.searchsorted(self._codes, requested)][inverse]
 
 
 class Points:
@@ -198,9 +198,9 @@ class Points:
         self._u = program.inputs[rows.leaves + len(rows.fields) :]
         sizes = tuple(map(len, self.plans.values))
         key = (likeness_of_equations(program), rows.leaves, rows.fields, rows.varied, sizes, slopes)
-        self._read, self._whole, self._ready = kept(_prepared, key, self._prepare, MOST_PREPARED)[1:]
+        self._read, self._written_with_slopes, self._ready = cached(_prepared, key, self._prepare, MOST_PREPARED)[1:]
         self._width = len(rows.names) + 1 + slopes * len(rows.names) * (1 + len(self._u))
-        self._kept: OrderedDict[int, tuple[Scenario, tuple[LookUp, PlanCache]]] = OrderedDict()
+        self._lookups: OrderedDict[int, tuple[Scenario, tuple[LookUp, PlanCache]]] = OrderedDict()
         self._by_plan = not slopes and not self._u and math.prod(sizes) < 2**62  # whose number is a whole one
         self._steps = (
             np.cumprod((1, *sizes[:-1]), dtype=np.int64)[: len(sizes)] if self._by_plan else np.empty(0, np.int64)
@@ -212,19 +212,19 @@ class Points:
         rest = [equation for equation in program.equations if equation.outputs[0] not in fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
         read = sorted(needed.intersection(fields), key=lambda slot: (sorted(fields[slot]), slot))
-        cut = program._replace(equations=rest, known={}, inputs=(*read, *self._u))
+        cut = program._replace(equations=rest, constants={}, inputs=(*read, *self._u))
         varied = self.rows.varied.intersection(equation.outputs[0] for equation in rest)
-        whole = functools.cache(lambda: _written(cut, along, varied))
+        written_with_slopes = functools.cache(lambda: _written(cut, along, varied))
 
-        alike = [place for place, slot in enumerate(read) if not fields[slot]]
+        alike = [number for number, slot in enumerate(read) if not fields[slot]]
 
-        def told() -> list[Any]:
+        def identity() -> list[Any]:
             return [equations_as_plain(cut), along, sorted(varied), alike]
 
         def ready() -> Packs:
-            return Packs(packed_once(lambda: packing_of(whole(), alike), told))
+            return Packs(packed_once(lambda: packing_of(written_with_slopes(), alike), identity))
 
-        return program, read, whole, functools.cache(ready)
+        return program, read, written_with_slopes, functools.cache(ready)
 
     def _look_up(self, scenario: Scenario) -> tuple[LookUp, PlanCache]:
         """Look-up that puts numbers of a scenario's tables into packs; those of the last ones asked for are kept."""
@@ -234,7 +234,7 @@ class Points:
             packed = Packed.of([tables[slot] for slot in self._read])
             return scenario, (LookUp(packed, self._ready().wanted, self.plans), PlanCache())
 
-        return kept(self._kept, id(scenario), make, MOST_SCENARIOS)[1]
+        return cached(self._lookups, id(scenario), make, MOST_SCENARIOS)[1]
 
     def __call__(
         self,
@@ -242,7 +242,7 @@ class Points:
         rows: Float[np.ndarray, "points fields"],
         u: Float[np.ndarray, "points variables"],
         sharpness: Float[np.ndarray, " points"],
-    ) -> Found:
+    ) -> RowValues:
         """Evaluate the model at these plans and coordinates."""
         looked_up, cache = self._look_up(scenario)
         codes, ready = _codes(self.plans, rows), self._ready()
@@ -255,30 +255,30 @@ class Points:
             return self._in_parts(len(places), of)
 
         if not self._by_plan or len(rows) == 0:
-            return self._found(run(np.arange(len(rows))))
-        return self._found(cache.at(codes @ self._steps, run))
+            return self._row_values(run(np.arange(len(rows))))
+        return self._row_values(cache.at(codes @ self._steps, run))
 
     def sharing(
         self, scenario: Scenario, rows: Float[np.ndarray, "points fields"], u: Float[np.ndarray, "points variables"]
-    ) -> Found:
+    ) -> RowValues:
         """Evaluate many points that have few values of each variable: what few values reach is looked up too."""
         assert not self.slopes
         coordinates = dict(zip(self.rows.variables, u.T, strict=True))
         table = PlanTable({}, dict(zip(self.plans.fields, self.plans.values, strict=True)) | coordinates)
         first = len(self.plans.fields)
         tables = self.tables.of(scenario)
-        given, whole = {slot: tables[slot] for slot in self._read}, self._whole()
-        for number, slot in enumerate(whole.inputs[len(self._read) : -1], start=first):
+        given, full = {slot: tables[slot] for slot in self._read}, self._written_with_slopes()
+        for number, slot in enumerate(full.inputs[len(self._read) : -1], start=first):
             given[slot] = Table(frozenset([number]), table.column(number))
-        given[whole.inputs[-1]] = literal(np.ones(()))
-        staged = stage(whole, table, given, len(rows) // FEWER)
+        given[full.inputs[-1]] = literal(np.ones(()))
+        staged = stage(full, table, given, len(rows) // FEWER)
         rest = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead=1)
         packed, codes = Packed.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
 
         def run(part: slice) -> np.ndarray:
             return self._columns(len(rows[part]), rest(*packed.at(codes[part], table)))
 
-        return self._found(self._in_parts(len(rows), run))
+        return self._row_values(self._in_parts(len(rows), run))
 
     def _in_parts(self, count: int, run: Callable[[slice], np.ndarray]) -> Float[np.ndarray, "points outputs"]:
         """Run a program at all points, part by part."""
@@ -290,13 +290,13 @@ class Points:
         with ThreadPoolExecutor(WORKERS) as pool:
             return np.concatenate(list(pool.map(run, [slice(first, first + PASS) for first in starts])))
 
-    def _found(self, columns: Float[np.ndarray, "points outputs"]) -> Found:
+    def _row_values(self, columns: Float[np.ndarray, "points outputs"]) -> RowValues:
         """Name the columns of a program's outputs."""
         count, width, names = len(columns), len(self._u), len(self.rows.names)
         if not self.slopes:
-            return Found(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
+            return RowValues(columns[:, :-1], columns[:, -1], columns[:, :0], np.empty((count, 0, width)))
         exact, broken, below, slopes = np.split(columns, np.cumsum([names, 1, names]), axis=1)
-        return Found(exact, broken[:, 0], below, slopes.reshape(count, names, width))
+        return RowValues(exact, broken[:, 0], below, slopes.reshape(count, names, width))
 
     def _columns(self, count: int, results: Sequence[Any]) -> np.ndarray:
         columns = np.empty((count, self._width))
@@ -332,7 +332,7 @@ def _codes(plans: PlanTable, rows: Float[np.ndarray, "points fields"]) -> Int[np
     """Places of the fields' values."""
     codes = np.empty(rows.shape, dtype=np.int64)
     for number, (name, values) in enumerate(zip(plans.fields, plans.values, strict=True)):
-        place = np.searchsorted(values, rows[:, number]).clip(0, len(values) - 1)
-        assert (values[place] == rows[:, number]).all(), f"{name} has a value it does not list"
-        codes[:, number] = place
+        index = np.searchsorted(values, rows[:, number]).clip(0, len(values) - 1)
+        assert (values[index] == rows[:, number]).all(), f"{name} has a value it does not list"
+        codes[:, number] = index
     return codes

@@ -18,7 +18,7 @@ import jax.extend.core.primitives
 import numpy as np
 from jax import lax
 
-from ..core.disk_cache import keeps, kept_text
+from ..core.disk_cache import cached_text, keeps
 from ..core.disk_cache import key_of as key_of_text
 from ..core.jax_typed import configured, make_jaxpr, unflatten
 from ..core.jax_typed import flatten as flatten_tree
@@ -26,7 +26,7 @@ from ..core.json_yaml import dumps
 from ..core.rowwise import ROWWISE
 from ..core.smooth import NAMED
 from ..jaxprs.program import DERIVED, Equation, Program, flatten, key_of
-from .again import told_apart
+from .again import fingerprint
 
 # Structures of trees as JSON: what a tree is made of, without its numbers.
 #
@@ -114,11 +114,11 @@ def _read(plain: Any, leaves: dict[int, _Leaf]) -> Any:
         return read if what == "list" else tuple(read)
     if what == "dict":
         return {_read(key, leaves): _read(value, leaves) for key, value in parts}
-    kind, own = _class(*parts[:2]), parts[2:]
+    kind, fields = _class(*parts[:2]), parts[2:]
     if what == "named" and issubclass(kind, tuple):
-        return cast(Any, tuple).__new__(kind, [_read(part, leaves) for part in own])
+        return cast(Any, tuple).__new__(kind, [_read(part, leaves) for part in fields])
     if what == "object" and dataclasses.is_dataclass(kind):
-        return _object(kind, own, leaves)
+        return _object(kind, fields, leaves)
     raise CannotBeKept(f"no node: {what!r}")
 
 
@@ -154,7 +154,7 @@ Made = TypeVar("Made")
 
 def made_once(
     kind: str,
-    told: Callable[[], Iterable[Any]],
+    identity: Callable[[], Iterable[Any]],
     make: Callable[[], Made],
     as_plain: Callable[[Made], Any],
     from_plain: Callable[[Any], Made],
@@ -164,7 +164,7 @@ def made_once(
 
     Args:
         kind: folder.
-        told: lists and words that say what it is made of; asked where anything is kept at all.
+        identity: lists and words that say what it is made of; asked where anything is kept at all.
         make: makes it.
         as_plain: says it in lists and words; it looks whether the same comes back.
         from_plain: what they say.
@@ -173,7 +173,7 @@ def made_once(
     if not keeps():
         return make()
     try:
-        key = key_of_text([*(dumps(part) for part in told()), *_depends_on()])
+        key = key_of_text([*(dumps(part) for part in identity()), *_depends_on()])
     except CannotBeKept:
         return make()
     result: list[Made] = []
@@ -184,12 +184,12 @@ def made_once(
             return dumps(as_plain(result[-1]))
         return ""
 
-    def is_whole(text: str) -> bool:
+    def is_readable(text: str) -> bool:
         with contextlib.suppress(CannotBeKept):
             result.append(from_plain(_tree(text)))
         return bool(result)
 
-    kept_text(kind, key, text, is_whole, most)
+    cached_text(kind, key, text, is_readable, most)
     return result[-1]
 
 
@@ -238,15 +238,16 @@ def program_as_plain(program: Program) -> Any:
     Raises:
         CannotBeKept: where they would not give back the same one.
     """
-    told, kinds = kinds_as_plain(program.equations)
+    plain_kinds, kinds = kinds_as_plain(program.equations)
     equations, places = list[Any](), dict[str, int]()
     for kind, equation in zip(kinds, program.equations, strict=True):
         where = places.setdefault(equation.where, len(places))
         equations.append([kind, equation.inputs, equation.outputs, where])
-    known = [[slot, value.dtype.str, value.shape, as_text(value)] for slot, value in program.known.items()]
+    constants = [[slot, value.dtype.str, value.shape, as_text(value)] for slot, value in program.constants.items()]
     plain = {
-        "kinds": told, "equations": equations, "places": list(places), "known": known, "inputs": program.inputs,
-        "outputs": program.outputs, "shapes": program.shapes, "types": [kind.str for kind in program.kinds],
+        "kinds": plain_kinds, "equations": equations, "places": list(places), "known": constants,
+        "inputs": program.inputs, "outputs": program.outputs, "shapes": program.shapes,
+        "types": [kind.str for kind in program.kinds],
     }  # fmt: skip
     if not _same(program_from_plain(plain), program):
         raise CannotBeKept("another program comes back")
@@ -283,28 +284,28 @@ def kinds_as_plain(equations: Sequence[Equation]) -> tuple[list[Any], list[int]]
         CannotBeKept: something has no words.
     """
     places: dict[Any, int] = {}
-    told, kinds, first = list[Any](), list[int](), list[Equation]()
+    plain_kinds, kinds, first = list[Any](), list[int](), list[Equation]()
     for equation in equations:
         key = (key_of(equation, ()), _avals(equation))
         if key not in places:
             plain = _kind(equation)
             # An operation that was traced twice is one kind: the text must not tell how often JAX traced it.
-            alike = (k for k, one in enumerate(told) if one == plain and does_the_same(first[k], equation))
-            places[key] = next(alike, len(told))
-            if places[key] == len(told):
-                told.append(plain)
+            alike = (k for k, one in enumerate(plain_kinds) if one == plain and does_the_same(first[k], equation))
+            places[key] = next(alike, len(plain_kinds))
+            if places[key] == len(plain_kinds):
+                plain_kinds.append(plain)
                 first.append(equation)
         kinds.append(places[key])
-    return told, kinds
+    return plain_kinds, kinds
 
 
-def kinds_from_plain(told: Sequence[Any]) -> list[Equation]:
+def kinds_from_plain(plain_kinds: Sequence[Any]) -> list[Equation]:
     """Equations that do this, of no slots.
 
     Raises:
         CannotBeKept: something is nothing of ours.
     """
-    return [_equation(*each) for each in told]
+    return [_equation(*each) for each in plain_kinds]
 
 
 def equations_as_plain(program: Program) -> list[Any]:
@@ -313,14 +314,14 @@ def equations_as_plain(program: Program) -> list[Any]:
     Raises:
         CannotBeKept: where they might be those of another.
     """
-    told, kinds = kinds_as_plain(program.equations)
+    plain_kinds, kinds = kinds_as_plain(program.equations)
     ours = dict(zip(kinds, program.equations, strict=True))
-    if not all(does_the_same(ours[kind], equation) for kind, equation in enumerate(kinds_from_plain(told))):
+    if not all(does_the_same(ours[kind], equation) for kind, equation in enumerate(kinds_from_plain(plain_kinds))):
         raise CannotBeKept("another operation comes back")
     used = sorted({*program.inputs, *(s for e in program.equations for s in (*e.inputs, *e.outputs))})
     each = [(kind, len(e.inputs), *e.inputs, *e.outputs) for kind, e in zip(kinds, program.equations, strict=True)]
     shapes = [[program.shapes[slot], program.kinds[slot].str] for slot in used]
-    return [told, as_text([n for e in each for n in e]), program.inputs, program.outputs, as_text(used), shapes]
+    return [plain_kinds, as_text([n for e in each for n in e]), program.inputs, program.outputs, as_text(used), shapes]
 
 
 def as_text(numbers: Sequence[int] | np.ndarray) -> str:
@@ -334,9 +335,9 @@ def _same(one: Program, other: Program) -> bool:
         return False
     kinds = {(id(a.params), id(b.params)): (a, b) for a, b in zip(one.equations, other.equations, strict=True)}
     return (
-        one._replace(equations=[], known={}) == other._replace(equations=[], known={})
-        and [(slot, told_apart(value)) for slot, value in one.known.items()]
-        == [(slot, told_apart(value)) for slot, value in other.known.items()]
+        one._replace(equations=[], constants={}) == other._replace(equations=[], constants={})
+        and [(slot, fingerprint(value)) for slot, value in one.constants.items()]
+        == [(slot, fingerprint(value)) for slot, value in other.constants.items()]
         and all(does_the_same(*both) for both in kinds.values())
     )
 
@@ -433,8 +434,10 @@ def _value(plain: Any) -> Any:
 def _primitives() -> dict[str, Any]:
     """Every primitive of JAX, and every row-wise function, by its name."""
     places: Sequence[Any] = (jax.extend.core.primitives, lax)
-    result = [getattr(place, name) for place in places for name in dir(place) if name.endswith("_p")]
-    return {primitive.name: primitive for primitive in (*result, *(own for own, _ in ROWWISE.values()))}
+    result = [getattr(module, name) for module in places for name in dir(module) if name.endswith("_p")]
+    return {
+        primitive.name: primitive for primitive in (*result, *(row_primitive for row_primitive, _ in ROWWISE.values()))
+    }
 
 
 # A model traced once for all processes: the program is kept on disk, under a hash of all that it depends on.
@@ -444,7 +447,7 @@ def _primitives() -> dict[str, Any]:
 # not come back as it was.
 
 
-MOST_KEPT = 256  # texts (disk: 0.2 MB each), more than all experiments have
+MAX_TEXTS = 256  # texts (disk: 0.2 MB each), more than all experiments have
 
 
 class Traced(NamedTuple):
@@ -469,7 +472,7 @@ def traced_once(make: Callable[[], Traced], structure: Any, avals: Sequence[jax.
         make,
         _as_plain,
         _from_plain,
-        MOST_KEPT,
+        MAX_TEXTS,
     )
 
 
@@ -483,10 +486,10 @@ def _as_plain(traced: Traced) -> Any:
 def _from_plain(plain: Any) -> Traced:
     try:
         program, structure, avals = plain
-        known = tuple(jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for shape, kind in avals)
+        avals_read = tuple(jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for shape, kind in avals)
     except (TypeError, ValueError) as error:
         raise CannotBeKept("no trace") from error
-    return Traced(program_from_plain(program), structure_from_plain(structure), known)
+    return Traced(program_from_plain(program), structure_from_plain(structure), avals_read)
 
 
 def _plain_avals(avals: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:

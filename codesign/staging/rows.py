@@ -20,7 +20,7 @@ from ..jaxprs.program import DERIVED, Equation, Program, chained, flatten, liken
 from ..model.metrics import Metrics
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
-from .again import Made, asked_of, made_again
+from .again import Made, made_again, program_key
 from .model import Answers, model_of, reserve_rows
 
 Rows = Callable[[Metrics, dict[str, Array]], dict[str, Array]]
@@ -33,8 +33,8 @@ class RowProgram(NamedTuple):
     """Rows, and the largest violation of a rule of the plan, as a program of (scenario, plan fields, coordinates).
 
     names: of the rows, the outputs but for the last; leaves: how many of the inputs are the scenario's; fields: of the
-    plan; variables: names of the coordinates; varied: slots that the hardware reaches; asked: slots of known numbers of
-    what is asked, such as limits: the model has none of them.
+    plan; variables: names of the coordinates; varied: slots that the hardware reaches; objective_constants: slots of
+    the objective's constants, such as limits: the model has none of them.
     """
 
     program: Program
@@ -43,7 +43,7 @@ class RowProgram(NamedTuple):
     fields: tuple[str, ...]
     variables: tuple[str, ...]
     varied: frozenset[int]
-    asked: frozenset[int] = frozenset()
+    objective_constants: frozenset[int] = frozenset()
 
     def exact(self, scenario: Scenario, plan: Array, u: Array) -> tuple[Float[Array, " rows"], Array]:
         """Rows of the hard model, and the largest violation."""
@@ -71,8 +71,8 @@ class RowProgram(NamedTuple):
         if tuple(names) == self.names:
             return self
         rows = [self.program.outputs[self.names.index(name)] for name in names]
-        fewer, known = self.program._replace(outputs=(*rows, self.program.outputs[-1])), self.program.known
-        program = made_again(_made, asked_of(fewer), fewer, known, lambda: reduced(fewer), MOST_MADE)
+        fewer, constants = self.program._replace(outputs=(*rows, self.program.outputs[-1])), self.program.constants
+        program = made_again(_made, program_key(fewer), fewer, constants, lambda: reduced(fewer), MOST_MADE)
         return self._replace(program=program, names=tuple(names))
 
     def _inputs(self, scenario: Scenario, plan: Array, u: Array) -> list[Any]:
@@ -97,22 +97,22 @@ def row_program(scenario: Scenario, space: DesignSpace, fields: Sequence[str], r
         values = space.values(dict(zip(space.names, u, strict=True)))
         return [asarray(values[name]) for name in space.names]
 
-    behind = model.asked(priced)
+    behind = model.program_of(priced)
     before = flatten(make_jaxpr(placed)([asarray(0.5)] * len(space.names)))
     fed, shift = dict(zip(model.of_variables, before.outputs, strict=True)), len(before.shapes)
-    constants = {slot + shift: value for slot, value in behind.known.items()}
-    key = (likeness(before), asked_of(behind), model.of_variables)
-    whole = made_again(_made, key, (before, behind), constants, lambda: chained(before, behind, fed), MOST_MADE)
-    own = frozenset(slot for slot in constants if slot >= shift + len(model.program.shapes))
-    coordinates, others = whole.inputs[: len(space.names)], whole.inputs[len(space.names) :]
-    program = whole._replace(inputs=(*others, *coordinates))
+    constants = {slot + shift: value for slot, value in behind.constants.items()}
+    key = (likeness(before), program_key(behind), model.of_variables)
+    full = made_again(_made, key, (before, behind), constants, lambda: chained(before, behind, fed), MOST_MADE)
+    objective_constants = frozenset(slot for slot in constants if slot >= shift + len(model.program.shapes))
+    coordinates, others = full.inputs[: len(space.names)], full.inputs[len(space.names) :]
+    program = full._replace(inputs=(*others, *coordinates))
     varied = program.reached(coordinates)
-    return RowProgram(program, tuple(names), model.leaves, tuple(fields), space.names, varied, own)
+    return RowProgram(program, tuple(names), model.leaves, tuple(fields), space.names, varied, objective_constants)
 
 
 def _run(program: Program, inputs: Sequence[Any], sharpness: Any, varied: frozenset[int]) -> list[Any]:
     """Outputs of a program; of its reading below if a sharpness is given."""
-    slots: dict[int, Any] = {slot: asarray(value) for slot, value in program.known.items()}
+    slots: dict[int, Any] = {slot: asarray(value) for slot, value in program.constants.items()}
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
         given = [slots[slot] for slot in equation.inputs]

@@ -13,10 +13,10 @@ import numpy as np
 from ..core.free_memory import keep_memory
 from ..jaxprs.evaluator import behind
 from ..jaxprs.numpy_primitives import ELEMENTWISE
-from ..jaxprs.program import Equation, Program, kept, written_calls
-from .again import asked_of, written_once
+from ..jaxprs.program import Equation, Program, cached, written_calls
+from .again import program_key, written_once
 
-MOST_KEPT = 16  # programs that are kept ready to run
+MAX_PROGRAMS = 16  # programs that are kept ready to run
 _running: OrderedDict[Any, tuple[Program, "Running"]] = OrderedDict()
 
 
@@ -38,7 +38,7 @@ class Running:
         equations: Sequence[Equation],
         inputs: Sequence[int],
         outputs: Sequence[int],
-        known: Mapping[int, np.ndarray],
+        constant_values: Mapping[int, np.ndarray],
         kinds: Sequence[Any],
         lead: int,
         alike: Mapping[int, Any] | None = None,
@@ -46,7 +46,7 @@ class Running:
         keep_memory()
         self.operations = len(equations)
         points = (1,) * lead
-        constants = {slot: np.reshape(value, (*np.shape(value), *points)) for slot, value in known.items()}
+        constants = {slot: np.reshape(value, (*np.shape(value), *points)) for slot, value in constant_values.items()}
         used = {slot for equation in equations for slot in equation.inputs} | set(outputs)
         constants = {slot: value for slot, value in constants.items() if slot in used and slot not in inputs}
         calls = [
@@ -62,10 +62,12 @@ class Running:
         with np.errstate(all="ignore"):
             return self._run(arrays, self._constants.values())
 
-    def knowing(self, known: Mapping[int, np.ndarray]) -> "Running":
+    def knowing(self, constants: Mapping[int, np.ndarray]) -> "Running":
         """Copy of the equations with other numbers in place of the known ones."""
         other = copy.copy(self)
-        other._constants = {slot: known[slot].reshape(*known[slot].shape, *self._points) for slot in self._constants}
+        other._constants = {
+            slot: constants[slot].reshape(*constants[slot].shape, *self._points) for slot in self._constants
+        }
         return other
 
 
@@ -76,8 +78,8 @@ def _again(
     last = {slot: index for index, equation in enumerate(equations) for slot in equation.inputs}
     makes_new = [_is_ufunc(equation) or equation.name == "select_n" for equation in equations]
     shared = {slot for equation, new in zip(equations, makes_new, strict=True) if not new for slot in equation.inputs}
-    own = {slot for equation, new in zip(equations, makes_new, strict=True) if new for slot in equation.outputs}
-    free, result = own - shared - set(outputs), dict[int, int]()
+    temporaries = {slot for equation, new in zip(equations, makes_new, strict=True) if new for slot in equation.outputs}
+    free, result = temporaries - shared - set(outputs), dict[int, int]()
     for index, equation in enumerate(equations):
         chooses = equation.name == "select_n" and np.issubdtype(kinds[equation.inputs[0]], np.bool_)
         if _is_ufunc(equation) or chooses:
@@ -100,10 +102,10 @@ def running(program: Program) -> Running:
     full = written_once(program)
 
     def made() -> tuple[Program, Running]:
-        return full, Running(full.equations, full.inputs, full.outputs, full.known, full.kinds, lead=1)
+        return full, Running(full.equations, full.inputs, full.outputs, full.constants, full.kinds, lead=1)
 
-    before, result = kept(_running, asked_of(full), made, MOST_KEPT)
-    return result if before.known is full.known else result.knowing(full.known)
+    before, result = cached(_running, program_key(full), made, MAX_PROGRAMS)
+    return result if before.constants is full.constants else result.knowing(full.constants)
 
 
 def at_points(

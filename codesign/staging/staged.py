@@ -17,13 +17,13 @@ from ..core.free_memory import keep_memory
 from ..core.jax_typed import asarray
 from ..core.smooth import larger, smaller
 from ..jaxprs.evaluator import behind
-from ..jaxprs.program import DERIVED, Equation, Program, inside, kept, reduced, written_out
+from ..jaxprs.program import DERIVED, Equation, Program, cached, inside, reduced, written_out
 from ..model.scenario import Scenario
-from .again import apart, asked_of, written_once
+from .again import apart, program_key, written_once
 from .identities import without_identities
 from .model import Model
 from .rows import RowProgram, run_equation
-from .tables import NOTHING, Fields, PlanTable, Table, literal, run_rows, tabulate, told_apart
+from .tables import NOTHING, Fields, PlanTable, Table, fingerprint, literal, run_rows, tabulate
 
 # A program of which most inputs are settled: what they alone decide is computed once, the rest is left to JAX.
 #
@@ -48,7 +48,7 @@ def folded(program: Program, given: Mapping[int, np.ndarray], sizes: Mapping[int
     """
     full = written_out(program, DERIVED)
     left = tuple(slot for slot in full.inputs if slot not in given)
-    full = _computed(full._replace(known={**full.known, **given}, inputs=left))
+    full = _computed(full._replace(constants={**full.constants, **given}, inputs=left))
     count = len(full.equations) + 1
     while len(full.equations) < count:
         count = len(full.equations)
@@ -69,16 +69,18 @@ def fields_without_rules(rows: RowProgram, scenario: Scenario) -> tuple[str, ...
 
 def _computed(program: Program) -> Program:
     """The program without the equations that follow from its known numbers."""
-    known, late = dict(program.known), list[Equation]()
+    constants, late = dict(program.constants), list[Equation]()
     for equation in program.equations:
-        if not all(slot in known for slot in equation.inputs):
+        if not all(slot in constants for slot in equation.inputs):
             late.append(equation)
             continue
         with np.errstate(all="ignore"):
-            result = run_rows(equation, [known[slot][None] for slot in equation.inputs])
-        known |= {slot: value[0] for slot, value in zip(equation.outputs, result, strict=True)}
+            result = run_rows(equation, [constants[slot][None] for slot in equation.inputs])
+        constants |= {slot: value[0] for slot, value in zip(equation.outputs, result, strict=True)}
     read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
-    return program._replace(equations=late, known={slot: value for slot, value in known.items() if slot in read})
+    return program._replace(
+        equations=late, constants={slot: value for slot, value in constants.items() if slot in read}
+    )
 
 
 def _name_of(equation: Equation) -> str:
@@ -102,7 +104,7 @@ def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
         array = asarray(value)
         return array.astype(kind) if array.dtype == np.float64 else array
 
-    slots: dict[int, Any] = {slot: as_given(value) for slot, value in program.known.items()}
+    slots: dict[int, Any] = {slot: as_given(value) for slot, value in program.constants.items()}
     slots |= dict(zip(program.inputs, given, strict=True))
     for equation in program.equations:
         arguments = [slots[slot] for slot in equation.inputs]
@@ -144,30 +146,30 @@ def stage(
     program = written_once(program)
     late, numbers = apart(program, others)
     equations = list(enumerate(program.equations))
-    after = [(place, equation) for place, equation in equations if equation.outputs[0] in late]
+    after = [(index, equation) for index, equation in equations if equation.outputs[0] in late]
     read = {*program.outputs, *(slot for _, equation in after for slot in equation.inputs)}
 
     def early() -> tuple[Program, dict[int, Table], dict[int, Equation]]:
-        before = [(place, equation) for place, equation in equations if equation.outputs[0] not in late]
-        tables = {slot: literal(value) for slot, value in program.known.items() if slot not in late} | dict(given)
+        before = [(index, equation) for index, equation in equations if equation.outputs[0] not in late]
+        tables = {slot: literal(value) for slot, value in program.constants.items() if slot not in late} | dict(given)
         return program, *_tabulated(before, tables, plans, most, read)
 
     if others:
-        key = (asked_of(program), numbers, plans.told_apart, told_apart(given), most)
-        _, tables, rest = kept(_early, key, early, MOST_EARLY)
+        key = (program_key(program), numbers, plans.fingerprint, fingerprint(given), most)
+        _, tables, rest = cached(_early, key, early, MOST_EARLY)
         if sum(table.values.nbytes for table in tables.values()) > MOST_BYTES:
             _early.pop(key)
     else:
         _, tables, rest = early()
-    tables = tables | {slot: literal(value) for slot, value in program.known.items() if slot in late}
+    tables = tables | {slot: literal(value) for slot, value in program.constants.items() if slot in late}
     tables, more = _tabulated(
         after, tables, plans, most, set(program.outputs).union(*(e.inputs for e in rest.values()))
     )
     rest = rest | more
-    left = [rest[place] for place in sorted(rest)]
+    left = [rest[index] for index in sorted(rest)]
     wanted = set(program.outputs).union(*(equation.inputs for equation in left))
-    kept_tables = {slot: tables[slot] for slot in sorted(wanted) if slot in tables}
-    return Staged(kept_tables, left, program.outputs, program.shapes, program.kinds)
+    tables_read = {slot: tables[slot] for slot in sorted(wanted) if slot in tables}
+    return Staged(tables_read, left, program.outputs, program.shapes, program.kinds)
 
 
 def _tabulated(
@@ -178,20 +180,20 @@ def _tabulated(
     wanted: Collection[int],
 ) -> tuple[dict[int, Table], dict[int, Equation]]:
     """(tables that are wanted or that the rest reads, place -> equation of the rest)."""
-    last = {slot: place for place, equation in equations for slot in equation.inputs}
+    last = {slot: index for index, equation in equations for slot in equation.inputs}
     read, rest = set(wanted), dict[int, Equation]()
     with np.errstate(all="ignore"):
-        for place, equation in equations:
+        for index, equation in equations:
             inputs = [tables[slot] for slot in equation.inputs if slot in tables]
             result = tabulate(equation, inputs, plans, most) if len(inputs) == len(equation.inputs) else None
             if result is None:
-                rest[place] = equation
+                rest[index] = equation
                 read.update(equation.inputs)
             else:
                 for slot, table in zip(equation.outputs, result, strict=True):
                     tables[slot] = table
             for slot in equation.inputs:
-                if last[slot] == place and slot not in read:
+                if last[slot] == index and slot not in read:
                     tables.pop(slot, None)
     return {slot: table for slot, table in tables.items() if slot in read}, rest
 
@@ -234,7 +236,7 @@ class EveryPlan:
         self._kinds, self._inputs = staged.kinds, program.inputs[model.leaves + len(model.fields) :]
         self._reach: dict[int, Fields | None] = {slot: table.fields for slot, table in staged.tables.items()}
         self._reach |= dict.fromkeys(self._inputs, NOTHING)
-        self._known = {slot: np.ascontiguousarray(np.moveaxis(t.values, 0, -1)) for slot, t in staged.tables.items()}
+        self._tables = {slot: np.ascontiguousarray(np.moveaxis(t.values, 0, -1)) for slot, t in staged.tables.items()}
         self._spreads: dict[tuple[int, Fields | None], int] = {}
         self._next = max((*self._reach, *(s for e in staged.rest for s in e.outputs)), default=0) + 1
         self._steps: list[Step] = []
@@ -245,7 +247,7 @@ class EveryPlan:
             self._reach |= dict.fromkeys(equation.outputs, reached)
             self._steps.append((call, inputs, equation.outputs, equation.primitive.multiple_results, ()))
         self._outputs = tuple(self._spread(slot, None) for slot in staged.outputs)
-        self._steps = _letting_go(self._steps, {*self._outputs, *self._known})
+        self._steps = _letting_go(self._steps, {*self._outputs, *self._tables})
 
     @property
     def operations(self) -> int:
@@ -254,7 +256,7 @@ class EveryPlan:
 
     def __call__(self, values: Sequence[float]) -> list[Float[np.ndarray, " plans"]]:
         """Outputs at these values of the hardware variables, in the model's order."""
-        slots: dict[int, Any] = dict(self._known)
+        slots: dict[int, Any] = dict(self._tables)
         slots |= {
             slot: np.asarray([value], self._kinds[slot]) for slot, value in zip(self._inputs, values, strict=True)
         }
@@ -270,25 +272,25 @@ class EveryPlan:
         """Plan fields that reach any of these; None where they tell nearly all plans apart."""
         reached: Fields = NOTHING
         for slot in slots:
-            own = self._reach[slot]
-            if own is None:
+            fields = self._reach[slot]
+            if fields is None:
                 return None
-            reached |= own
+            reached |= fields
         return None if reached and self.table.count(reached) > NEARLY_ALL * self.count else reached
 
     def _spread(self, slot: int, onto: Fields | None) -> int:
         """A slot with the rows of more fields; numbers that are the same for all plans go with any."""
-        own = self._reach[slot]
-        if own is None or own in (onto, NOTHING):
+        fields = self._reach[slot]
+        if fields is None or fields in (onto, NOTHING):
             return slot
         if (slot, onto) in self._spreads:
             return self._spreads[slot, onto]
-        places = self.table.rows_of(own) if onto is None else self.table.project(onto, own)
+        places = self.table.rows_of(fields) if onto is None else self.table.project(onto, fields)
         made = self._next
         self._next += 1
         self._spreads[slot, onto], self._reach[made] = made, onto
-        if slot in self._known:
-            self._known[made] = self._known[slot][..., places]
+        if slot in self._tables:
+            self._tables[made] = self._tables[slot][..., places]
         else:
             self._steps.append((_looked_up(places), (slot,), (made,), False, ()))
         return made
@@ -301,11 +303,11 @@ def _looked_up(places: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return look_up
 
 
-def _letting_go(steps: Sequence[Step], kept: set[int]) -> list[Step]:
+def _letting_go(steps: Sequence[Step], outputs_wanted: set[int]) -> list[Step]:
     """Steps that each know which numbers nobody reads after them: their memory is used again."""
     last = {slot: at for at, step in enumerate(steps) for slot in (*step[1], *step[2])}
     gone: dict[int, list[int]] = {}
     for slot, at in last.items():
-        if slot not in kept:
+        if slot not in outputs_wanted:
             gone.setdefault(at, []).append(slot)
     return [(*step[:4], tuple(gone.get(at, ()))) for at, step in enumerate(steps)]

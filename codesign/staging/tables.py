@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 
 from ..jaxprs.evaluator import doer
 from ..jaxprs.numpy_primitives import several
-from ..jaxprs.program import Equation, Program, inside, kept
+from ..jaxprs.program import Equation, Program, cached, inside
 from ..model.scenario import Scenario
-from .again import apart, asked_of
+from .again import apart, program_key
 from .rows import RowProgram
 
 # Combinations of plan fields: distinct values of any set of fields over all legal plans.
@@ -57,7 +57,7 @@ class PlanTable:
         self.keys = lru_cache(maxsize=None)(self._keys)
 
     @cached_property
-    def told_apart(self) -> str:
+    def fingerprint(self) -> str:
         """Equal for tables of the same fields, values and combinations."""
         digest = hashlib.sha256(repr((self.fields, self._listed, self._codes.shape)).encode())
         for array in (*self.values, self._codes):
@@ -102,8 +102,8 @@ class PlanTable:
     def _decoded(self, order: Sequence[int], keys: np.ndarray) -> Int[np.ndarray, "k fields"]:
         places: list[np.ndarray] = []
         for size in reversed(self._sizes(order)):
-            keys, place = np.divmod(keys, size)
-            places.append(place)
+            keys, index = np.divmod(keys, size)
+            places.append(index)
         return np.stack(places[::-1]).T if places else np.zeros((len(keys), 0), dtype=np.int64)
 
     def _distinct(self, fields: Fields) -> Int[np.ndarray, "k fields"]:
@@ -118,14 +118,14 @@ class PlanTable:
     def _project(self, fields: Fields, onto: Fields) -> Int[np.ndarray, " k"]:
         """For each combination of `fields` its row among those of the fewer fields `onto`."""
         order, fewer = sorted(fields), sorted(onto)
-        known = self._encoded(fewer, self.distinct(onto), range(len(fewer)))
-        asked = self._encoded(fewer, self.distinct(fields), [order.index(i) for i in fewer])
+        listed = self._encoded(fewer, self.distinct(onto), range(len(fewer)))
+        wanted = self._encoded(fewer, self.distinct(fields), [order.index(i) for i in fewer])
         most = math.prod(self._sizes(fewer))
-        if most > SPARSE * len(asked):
-            return np.searchsorted(known, asked)
+        if most > SPARSE * len(wanted):
+            return np.searchsorted(listed, wanted)
         rows = np.empty(most, dtype=np.int64)
-        rows[known] = np.arange(len(known))
-        return rows[asked]
+        rows[listed] = np.arange(len(listed))
+        return rows[wanted]
 
     def _steps(self, fields: Fields, field: int) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of rows that differ in one field only, by one step to its next value that is there: (lower, higher)."""
@@ -155,7 +155,7 @@ def literal(value: Any) -> Table:
     return Table(NOTHING, np.asarray(value)[None])
 
 
-def told_apart(tables: Mapping[int, Table]) -> str:
+def fingerprint(tables: Mapping[int, Table]) -> str:
     """Equal for the same slots with the same numbers."""
     digest = hashlib.sha256()
     for slot, (fields, values) in sorted(tables.items()):
@@ -210,8 +210,8 @@ def tabulate_all(
     made = {slot: reached for reached, group in groups.items() for equation in group for slot in equation.outputs}
     wanted = set(program.outputs)
     for equation in program.equations:
-        own = made.get(equation.outputs[0])
-        wanted.update(slot for slot in equation.inputs if own is None or fields[slot] != own)
+        fields_of_output = made.get(equation.outputs[0])
+        wanted.update(slot for slot in equation.inputs if fields_of_output is None or fields[slot] != fields_of_output)
     tables = dict(given)
     for reached in sorted(groups, key=len):  # a table follows from tables of its own fields and of fewer
         tables |= _together(groups[reached], reached, tables, plans, program, wanted)
@@ -228,9 +228,11 @@ def _together(
 ) -> dict[int, Table]:
     """Tables of the same fields that others want."""
     made = {slot for equation in group for slot in equation.outputs}
-    asked = sorted(made & wanted)
+    outputs = sorted(made & wanted)
     read = sorted({slot for equation in group for slot in equation.inputs} - made)
-    last = {slot: index for index, equation in enumerate(group) for slot in equation.inputs} | dict.fromkeys(asked, -1)
+    last = {slot: index for index, equation in enumerate(group) for slot in equation.inputs} | dict.fromkeys(
+        outputs, -1
+    )
     count = plans.count(fields) if fields else 1
     widest = max((math.prod(program.shapes[slot]) for slot in made), default=1)
     rows = {slot: plans.project(fields, tables[slot].fields) for slot in read if tables[slot].fields}
@@ -246,17 +248,17 @@ def _together(
                     if last.get(slot, index) == index:
                         slots.pop(slot, None)
         length = part.stop - part.start
-        return [np.broadcast_to(slots[slot], (length, *slots[slot].shape[1:])) for slot in asked]
+        return [np.broadcast_to(slots[slot], (length, *slots[slot].shape[1:])) for slot in outputs]
 
     size = max(CACHED // max(widest, 1), 64)
     parts = [slice(first, min(first + size, count)) for first in range(0, count, size)]
     if len(parts) == 1:
-        return dict(zip(asked, (Table(fields, each) for each in block(parts[0])), strict=True))
+        return dict(zip(outputs, (Table(fields, each) for each in block(parts[0])), strict=True))
     first = block(parts[0])
-    whole = [np.empty((count, *each.shape[1:]), dtype=each.dtype) for each in first]
+    full = [np.empty((count, *each.shape[1:]), dtype=each.dtype) for each in first]
 
     def put(part: slice, results: list[np.ndarray]) -> None:
-        for target, each in zip(whole, results, strict=True):
+        for target, each in zip(full, results, strict=True):
             target[part] = each
 
     def fill(part: slice) -> None:
@@ -265,7 +267,7 @@ def _together(
     put(parts[0], first)
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(fill, parts[1:]))
-    return {slot: Table(fields, each) for slot, each in zip(asked, whole, strict=True)}
+    return {slot: Table(fields, each) for slot, each in zip(outputs, full, strict=True)}
 
 
 def _spread(table: Table, fields: Fields, plans: PlanTable) -> np.ndarray:
@@ -283,7 +285,7 @@ def run_rows(equation: Equation, inputs: Sequence[np.ndarray]) -> list[np.ndarra
 
 def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     program = inside(closed)
-    slots: dict[int, np.ndarray] = {slot: value[None] for slot, value in program.known.items()}
+    slots: dict[int, np.ndarray] = {slot: value[None] for slot, value in program.constants.items()}
     slots |= dict(zip(program.inputs, inputs, strict=True))
     for equation in program.equations:
         result = run_rows(equation, [slots[i] for i in equation.inputs])
@@ -317,7 +319,7 @@ class PlanTables:
         self._most = MOST_ROWS if rows.variables else FEW_ROWS
         self._leaves = program.inputs[: rows.leaves]
         self._given = program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
-        self.fields: dict[int, Fields] = dict.fromkeys((*program.known, *self._leaves), frozenset())
+        self.fields: dict[int, Fields] = dict.fromkeys((*program.constants, *self._leaves), frozenset())
         self.fields |= {slot: frozenset([number]) for number, slot in enumerate(self._given)}
         self._tabled: list[Equation] = []
         for equation in program.equations:
@@ -329,29 +331,29 @@ class PlanTables:
         rest = [equation for equation in program.equations if equation.outputs[0] not in self.fields]
         needed = {slot for equation in rest for slot in equation.inputs} | set(program.outputs)
         self._read = sorted(needed.intersection(self.fields))
-        self._late, self._numbers = apart(program, rows.asked)
+        self._late, self._numbers = apart(program, rows.objective_constants)
         late = [equation for equation in self._tabled if equation.outputs[0] in self._late]
         self._waiting = needed.union(*(equation.inputs for equation in late)) - self._late
-        self._kept: OrderedDict[int, tuple[Scenario, dict[int, Table]]] = OrderedDict()
+        self._tables: OrderedDict[int, tuple[Scenario, dict[int, Table]]] = OrderedDict()
 
     def of(self, scenario: Scenario) -> dict[int, Table]:
         """Table of each slot that other equations or an output need; those of the last scenarios asked for are kept."""
-        return kept(self._kept, id(scenario), lambda: (scenario, self._of(scenario)), MOST_SCENARIOS)[1]
+        return cached(self._tables, id(scenario), lambda: (scenario, self._of(scenario)), MOST_SCENARIOS)[1]
 
     def _of(self, scenario: Scenario) -> dict[int, Table]:
         """Compute the tables; what does not see the numbers that are asked is kept for other such numbers."""
         program, values = self._program, tuple(column.tobytes() for column in self.plans.values)
         same = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(scenario))  # as in a case of factors of one
-        key = (asked_of(program), self.plans.fields, values, self._numbers, same)
-        early = kept(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
-        tables = early | {slot: literal(value) for slot, value in program.known.items() if slot in self._late}
+        key = (program_key(program), self.plans.fields, values, self._numbers, same)
+        early = cached(_early, key, lambda: (program, scenario, self._without(scenario)), MOST_EARLY)[2]
+        tables = early | {slot: literal(value) for slot, value in program.constants.items() if slot in self._late}
         self._tabulate(tables)
         return {slot: tables[slot] for slot in self._read}
 
     def _without(self, scenario: Scenario) -> dict[int, Table]:
         """Tables that others wait for, of what no number reaches that is asked."""
         program = self._program
-        tables = {slot: literal(value) for slot, value in program.known.items() if slot not in self._late}
+        tables = {slot: literal(value) for slot, value in program.constants.items() if slot not in self._late}
         for slot, leaf in zip(self._leaves, jax.tree.leaves(scenario), strict=True):
             tables[slot] = literal(np.asarray(leaf, dtype=program.kinds[slot]))
         for number, slot in enumerate(self._given):

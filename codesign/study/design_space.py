@@ -82,14 +82,14 @@ def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, Mover]) -> None
     """
     movers = {f"plan.{name}": f"space.plan.{name}" for name in plan}
     for name, variable in hardware.items():
-        own = f"space.hardware.{name}"
+        key = f"space.hardware.{name}"
         for path in moved_by(variable):
             if path in movers:
-                if movers[path] == own:
-                    raise ConfigError(f"{path} is moved twice by {own}: take it out of its `tied`")
-                out = f"leave one of them out, '~{movers[path]}' or '~{own}'"
-                raise ConfigError(f"{path} is moved by {movers[path]} and by {own}: {out}")
-            movers[path] = own
+                if movers[path] == key:
+                    raise ConfigError(f"{path} is moved twice by {key}: take it out of its `tied`")
+                out = f"leave one of them out, '~{movers[path]}' or '~{key}'"
+                raise ConfigError(f"{path} is moved by {movers[path]} and by {key}: {out}")
+            movers[path] = key
     ordered(hardware)
 
 
@@ -147,7 +147,7 @@ def ends_of(hardware: Mapping[str, Mover], scenario: Scenario) -> dict[str, dict
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
-MOST_KEPT = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
+MAX_LISTS = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
 _listed: OrderedDict[Any, tuple[np.ndarray, dict[str, int]]] = OrderedDict()
 
 
@@ -229,16 +229,16 @@ class DesignSpace:
 
     def __post_init__(self) -> None:
         """Known plan fields, non-empty lists, proper bounds."""
-        known = plan_fields()
+        all_fields = plan_fields()
         for name, values in self.plan.items():
-            if name not in known:
-                raise ConfigError(f"space.plan.{name} is no field of a plan{suggestion(name, known)}")
+            if name not in all_fields:
+                raise ConfigError(f"space.plan.{name} is no field of a plan{suggestion(name, all_fields)}")
             if isinstance(values, str):
                 check_word(name, values)
             elif not _is_list(values):
                 raise ConfigError(f"space.plan.{name} = {values!r} must be a non-empty list of values")
         for name, variable in self.hardware.items():
-            if name in known:
+            if name in all_fields:
                 raise ConfigError(f"space.hardware.{name}: {name} is a field of a plan, give the variable another name")
             for key in ("low", "high"):
                 bound: Any = getattr(variable, key)
@@ -257,8 +257,8 @@ class DesignSpace:
         Raises:
             ConfigError: an axis without a possible value.
         """
-        own = {each.name for each in fields(scenario.plan)}
-        words = {name: word for name, word in self.plan.items() if isinstance(word, str) and name in own}
+        field_names = {each.name for each in fields(scenario.plan)}
+        words = {name: word for name, word in self.plan.items() if isinstance(word, str) and name in field_names}
         if not words:
             return self
         return replaced(self, plan=generated_axes(self.plan, scenario), words={**self.words, **words})
@@ -270,11 +270,11 @@ class DesignSpace:
             ConfigError: unknown path, with a suggestion; a leaf and both variables that move it; or the bound, what
                 the leaf becomes, and what it may be.
         """
-        own = [each.name for each in fields(scenario.plan)]
+        field_names = [each.name for each in fields(scenario.plan)]
         for name in self.plan:
-            if name not in own:
+            if name not in field_names:
                 kind = f"is no field of {type(scenario.plan).__name__}, the plan of this study"
-                raise ConfigError(f"space.plan.{name} {kind}{suggestion(name, own)}")
+                raise ConfigError(f"space.plan.{name} {kind}{suggestion(name, field_names)}")
         scenario.workload.check_lists(self.plan)
         self.check_paths(scenario)
         check_movers(self.plan, self.hardware)
@@ -315,8 +315,8 @@ class DesignSpace:
 
     def place(self, scenario: Scenario, point: dict[str, Any]) -> Scenario:
         """The scenario with the plan fields and hardware variables of a point."""
-        own = {each.name for each in fields(scenario.plan)}
-        leaves = {f"plan.{name}": value for name, value in point.items() if name in own}
+        field_names = {each.name for each in fields(scenario.plan)}
+        leaves = {f"plan.{name}": value for name, value in point.items() if name in field_names}
         for name in ordered(self.hardware):
             if name in point:
                 leaves |= self.hardware[name].leaves(scenario, point[name], leaves)
@@ -394,12 +394,12 @@ class DesignSpace:
     def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""
         rules = Rules(self.lists, scenario)
-        asked = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario, rules.read))
-        if asked not in _listed:
-            _listed[asked] = rules.of_all(MOST_LISTED)
-            if len(_listed) > MOST_KEPT:
+        key = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario, rules.read))
+        if key not in _listed:
+            _listed[key] = rules.of_all(MOST_LISTED)
+            if len(_listed) > MAX_LISTS:
                 _listed.popitem(last=False)
-        return _listed[asked]
+        return _listed[key]
 
     def legal_sample(self, scenario: Scenario, most: int, seed: int = 0) -> np.ndarray:
         """Random legal plans, [plans, fields]; fewer than `most` where they are rare or there are no more.
@@ -413,7 +413,7 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
-        is_legal, count = self._told_apart(scenario), 0
+        is_legal, count = self._is_legal(scenario), 0
         result: list[np.ndarray] = []
         for _ in range(MOST_LOOKS):
             numbers = rng.integers(0, self.combinations, LOOKED_AT)
@@ -428,14 +428,14 @@ class DesignSpace:
             )
         return np.concatenate(result)[:most]
 
-    def _told_apart(self, scenario: Scenario) -> Callable[[np.ndarray], np.ndarray]:
+    def _is_legal(self, scenario: Scenario) -> Callable[[np.ndarray], np.ndarray]:
         """Numbers of combinations -> whether each is legal: by a list of all where there is one, else by the rules."""
         if self.combinations > MOST_LISTED:
             rules = Rules(self.lists, scenario)
             return lambda numbers: rules(self.decoded(numbers))[0]
-        known = np.zeros(self.combinations, dtype=bool)
-        known[self._legal(scenario)[0]] = True
-        return lambda numbers: known[numbers]
+        flags = np.zeros(self.combinations, dtype=bool)
+        flags[self._legal(scenario)[0]] = True
+        return lambda numbers: flags[numbers]
 
     def every_value(self, plans: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Field -> every value that it has in these plans or is listed with."""
@@ -446,8 +446,8 @@ class DesignSpace:
         """Plan fields of numbered combinations; the last field changes fastest."""
         columns = {}
         for name, values in reversed(self.lists.items()):
-            numbers, place = np.divmod(numbers, len(values))
-            columns[name] = values[place]
+            numbers, index = np.divmod(numbers, len(values))
+            columns[name] = values[index]
         return {name: columns[name] for name in self.plan}
 
 

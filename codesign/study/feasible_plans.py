@@ -73,7 +73,7 @@ class Rules:
             TooManyPlans: more than so many combinations keep the rules.
         """
         sizes = [len(values) for values in self.listed.values()]
-        kept, refused, total = list[tuple[Fields, np.ndarray]](), dict[str, int](), math.prod(sizes)
+        parts, refused, total = list[tuple[Fields, np.ndarray]](), dict[str, int](), math.prod(sizes)
         groups, names = self._by_fields()
         for fields, rules in groups.items():
             result = self._of_fields(fields, rules, [names.index(rule) for rule in rules])
@@ -81,8 +81,8 @@ class Rules:
             legal, broken = _legal(result, shape)
             share = total // math.prod(shape)
             refused |= {rule: count * share for rule, count in broken.items()}
-            kept.append((fields, legal))
-        return _joined(kept, sizes, most), {rule: refused[rule] for rule in names}
+            parts.append((fields, legal))
+        return _joined(parts, sizes, most), {rule: refused[rule] for rule in names}
 
     def _by_fields(self) -> tuple[dict[Fields, list[str]], list[str]]:
         """(places of the fields that rules depend on -> these rules, all rules in their order).
@@ -91,13 +91,13 @@ class Rules:
         """
         few = {name: np.resize(values, 2) for name, values in self.listed.items()}
         groups: dict[Fields, list[str]] = {}
-        whole = _of_values(self.scenario, few)
-        for rule, result in whole.items():
+        results = _of_values(self.scenario, few)
+        for rule, result in results.items():
             lengths = np.shape(result) or (1,) * len(few)
             groups.setdefault(tuple(index for index, length in enumerate(lengths) if length > 1), []).append(rule)
-        return groups, list(whole)
+        return groups, list(results)
 
-    def _of_fields(self, fields: Fields, rules: Sequence[str], asked: Sequence[int]) -> dict[str, np.ndarray]:
+    def _of_fields(self, fields: Fields, rules: Sequence[str], value_counts: Sequence[int]) -> dict[str, np.ndarray]:
         """By how much these rules, at these places, are broken: an axis for each field, others have any value."""
         names = list(self.listed)
         values = {name: np.asarray(each[: None if index in fields else 1], dtype=float)
@@ -107,10 +107,10 @@ class Rules:
         step = max(PART * shape[0] // math.prod(shape), 1) if fields else 1
         for start in range(0, shape[0] if fields else 1, step):
             some = values | ({first: values[first][start : start + step]} if fields else {})
-            result = _of_values(self.scenario, some, asked)
+            result = _of_values(self.scenario, some, value_counts)
             size = tuple(len(some[names[field]]) for field in fields)
-            whole = _spread(size, fields, len(names))
-            parts.append({rule: np.broadcast_to(np.asarray(result[rule]), whole).reshape(size) for rule in rules})
+            full_shape = _spread(size, fields, len(names))
+            parts.append({rule: np.broadcast_to(np.asarray(result[rule]), full_shape).reshape(size) for rule in rules})
         return {rule: np.concatenate([part[rule] for part in parts]) if fields else parts[0][rule] for rule in rules}
 
 
@@ -120,10 +120,10 @@ def _spread(size: tuple[int, ...], fields: Fields, count: int) -> tuple[int, ...
     return tuple(lengths.get(index, 1) for index in range(count))
 
 
-def _joined(kept: Sequence[tuple[Fields, np.ndarray]], sizes: Sequence[int], most: int) -> np.ndarray:
+def _joined(parts: Sequence[tuple[Fields, np.ndarray]], sizes: Sequence[int], most: int) -> np.ndarray:
     """Numbers of the combinations that every table allows: fields are joined in an order that keeps them few."""
     places: dict[int, np.ndarray] = {}
-    count, left = 1, list(kept)
+    count, left = 1, list(parts)
 
     def join(field: int) -> None:
         nonlocal count
@@ -161,10 +161,10 @@ def _joined(kept: Sequence[tuple[Fields, np.ndarray]], sizes: Sequence[int], mos
     return np.sort(numbers)
 
 
-def _legal(found: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:
+def _legal(results: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, dict[str, int]]:
     """(whether no rule is broken, rule -> plans that break it)."""
     legal, refused = np.ones(shape, dtype=bool), dict[str, int]()
-    for rule, value in found.items():
+    for rule, value in results.items():
         broken = ~(np.asarray(value) <= 0)  # NaN is no plan that can run
         legal &= ~broken
         refused[rule] = int(np.broadcast_to(broken, shape).sum())

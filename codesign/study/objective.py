@@ -75,13 +75,13 @@ class Expression:
         """Metrics it asks for, each once, in the order of the text."""
         return tuple(dict.fromkeys(_dotted(node) for node in _names(self.tree)))
 
-    def check(self, known: Iterable[str]) -> None:
+    def check(self, names: Iterable[str]) -> None:
         """Refuse names that are no metrics.
 
         Raises:
             ConfigError: with a suggestion.
         """
-        metrics = list(known)
+        metrics = list(names)
         for name in self.names:
             if name not in metrics:
                 raise ConfigError(
@@ -289,7 +289,7 @@ class Objective:
         """
         numbers = metrics.flat()
         if quantity in self.custom:
-            return own_quantity(quantity, self.custom[quantity], metrics)
+            return custom_value(quantity, self.custom[quantity], metrics)
         if quantity in numbers:
             return numbers[quantity]
         if _is_metric(quantity):
@@ -298,7 +298,7 @@ class Objective:
         expression = Expression(quantity, self._where(quantity))
         expression.check((*self.custom, *numbers))
         custom = self.custom
-        return expression.value(lambda n: own_quantity(n, custom[n], metrics) if n in custom else numbers[n])
+        return expression.value(lambda n: custom_value(n, custom[n], metrics) if n in custom else numbers[n])
 
     def _where(self, quantity: str) -> str:
         return next((where for where, text in self._places() if text == quantity), "expression")
@@ -378,7 +378,7 @@ class Objective:
             self.value(metrics, name)
 
 
-def own_quantity(name: str, function: Callable[[Metrics], Any], metrics: Metrics) -> Array:
+def custom_value(name: str, function: Callable[[Metrics], Any], metrics: Metrics) -> Array:
     """Value of a user's function of the metrics: one number for each design.
 
     Raises:

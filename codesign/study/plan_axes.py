@@ -199,16 +199,16 @@ def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario
         )
     result: dict[str, list[int]] = {}
     for name, values in reversed(joined.items()):
-        numbers, place = np.divmod(numbers, len(values))
+        numbers, index = np.divmod(numbers, len(values))
         if name in named:
-            result[name] = [lists[name][each] for each in np.unique(place).tolist()]
+            result[name] = [lists[name][each] for each in np.unique(index).tolist()]
     return result
 
 
 def _inputs(plan: Mapping[str, Any], scenario: Scenario) -> AxisInputs:
-    workload, own = scenario.workload, scenario.plan.device_count
+    workload, device_count = scenario.workload, scenario.plan.device_count
     listed = plan.get("device_count")
-    alone = [float(scenario.cluster.device_count if own is None else own)]
+    alone = [float(scenario.cluster.device_count if device_count is None else device_count)]
     devices = _counts(alone if listed is None or isinstance(listed, str) else listed, ())
     pools = plan.get("prefill_devices", [float(getattr(scenario.plan, "prefill_devices", 0.0))])
     fabrics = [level.fabric for level in scenario.cluster.network.values()]

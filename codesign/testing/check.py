@@ -109,9 +109,9 @@ class Products(AbstractWorkload):
 
 def products() -> Scenario:
     """43 GB of weights, one switched network, 16 devices."""
-    whole = cluster(16.0)
+    device = cluster(16.0)
     lean = replace(accelerator(), {"hbm.usd_per_byte": 100e-9})  # memory costs enough to be weighed
-    one = Cluster(lean, whole.host, {"scale_up": whole.network["scale_up"]}, asarray(16.0), levels=("scale_up",))
+    one = Cluster(lean, device.host, {"scale_up": device.network["scale_up"]}, asarray(16.0), levels=("scale_up",))
     return Scenario(one, Products.example(), Plan(tp=asarray(2.0), micro_batch=asarray(4.0)))
 
 
@@ -169,7 +169,7 @@ def leaves_designs_of_the_space(result: FoundBySearch) -> None:
     must(trace.claim and "\n" not in trace.claim, "the claim is not one line")
 
 
-def passes_no_bound_of_its_own(result: FoundBySearch) -> None:
+def respects_its_bound(result: FoundBySearch) -> None:
     """Its designs, priced by the plain model, are no better than what it proves."""
     trace, problem = result.trace, small_problem()
     proof = trace.certificate if trace else None
@@ -193,7 +193,7 @@ def leaves_the_same_for_the_same_seed(result: FoundBySearch) -> None:
         must(np.array_equal(column, again.points[name]), f"the same seed leaves another {name}")
 
 
-PROMISES = (leaves_designs_of_the_space, passes_no_bound_of_its_own, leaves_the_same_for_the_same_seed)
+PROMISES = (leaves_designs_of_the_space, respects_its_bound, leaves_the_same_for_the_same_seed)
 
 
 # Families of components: the base of each, where its members stand, and what each member promises.
@@ -218,11 +218,11 @@ class ComponentFamily:
 
 
 def _of_collective(promise: Callable[..., None]) -> Promise:
-    def kept(algorithm: collectives.AbstractCollective) -> None:
+    def check(algorithm: collectives.AbstractCollective) -> None:
         promise(algorithm, type(algorithm).operation, 0)
 
-    kept.__name__ = promise.__name__
-    return kept
+    check.__name__ = promise.__name__
+    return check
 
 
 def _log_convex(fabric: fabrics.AbstractFabric) -> None:
@@ -280,11 +280,11 @@ def chosen(names: Sequence[str] = ()) -> dict[str, type]:
     every = {name: cls for family in FAMILIES for name, cls in members(family).items()}
     if not names:
         return {name: cls for name, cls in every.items() if "." in name}
-    known = every | {name.rpartition(".")[2]: cls for name, cls in every.items()}
+    by_name = every | {name.rpartition(".")[2]: cls for name, cls in every.items()}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"component {name!r} does not exist{suggestion(name, known)}")
-    return {name: known[name] for name in names}
+        if name not in by_name:
+            raise ConfigError(f"component {name!r} does not exist{suggestion(name, by_name)}")
+    return {name: by_name[name] for name in names}
 
 
 def faults_of_plugins() -> Iterator[str]:

@@ -38,13 +38,13 @@ class Broken(AssertionError):
     """A promise is not kept; one line on what was seen."""
 
 
-def must(kept: Any, what: str) -> None:
+def must(condition: Any, what: str) -> None:
     """Refuse what is not kept everywhere.
 
     Raises:
         Broken: saying what.
     """
-    if not bool(np.all(np.asarray(kept))):
+    if not bool(np.all(np.asarray(condition))):
         raise Broken(what)
 
 
@@ -120,7 +120,7 @@ def _by_logs(cls: type[AbstractFabric]) -> tuple[Array, Callable[..., Array]]:
     """(logs of the leaves that move, (point, group) -> outputs) of an example; compiled once for all groups."""
     example: Any = cls.example()
     values = {path: float(value) for path, _, value in walk(example)}
-    moves = np.array([value > 0 and not any(whole in path for whole in cls.whole) for path, value in values.items()])
+    moves = np.array([value > 0 and not any(name in path for name in cls.whole) for path, value in values.items()])
     given = asarray(list(values.values()))
 
     @jit
@@ -238,8 +238,8 @@ TASKS = tuple(range(7))
 
 def does_every_task_once(runner: AbstractRunner) -> None:
     """More tasks than workers."""
-    found = sorted(result for result in runner.results(operator.neg, TASKS) if result is not None)
-    must(found == sorted(map(operator.neg, TASKS)), f"results() of {len(TASKS)} tasks are {found}")
+    results = sorted(result for result in runner.results(operator.neg, TASKS) if result is not None)
+    must(results == sorted(map(operator.neg, TASKS)), f"results() of {len(TASKS)} tasks are {results}")
 
 
 def raises_what_work_raises(runner: AbstractRunner) -> None:
@@ -321,7 +321,7 @@ def scenario_of(workload: AbstractWorkload) -> Scenario:
     return Scenario(cluster(float(plan.ranks())), workload, plan)
 
 
-def legal_and_told_in_numbers(workload: AbstractWorkload) -> None:
+def legal_and_described_by_numbers(workload: AbstractWorkload) -> None:
     """The example plan keeps every rule; time, energy and tokens are positive and finite, memory is not negative."""
     scenario = scenario_of(workload)
     check_ranges(scenario)
@@ -376,7 +376,7 @@ def finite_slopes_in_the_hardware(workload: AbstractWorkload) -> None:
 
 
 WORKLOAD_PROMISES = (
-    legal_and_told_in_numbers, parts_add_up_to_the_time, axes_exist, many_at_once_are_the_same,
+    legal_and_described_by_numbers, parts_add_up_to_the_time, axes_exist, many_at_once_are_the_same,
     finite_slopes_in_the_hardware,
 )  # fmt: skip
 

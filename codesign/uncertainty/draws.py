@@ -98,7 +98,7 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     return MEASURED if here else RELATIVE
 
 
-def named_so(cluster: Cluster, kind: str, number_format: str, found: str) -> tuple[str, ...]:
+def named_so(cluster: Cluster, kind: str, number_format: str, origin: str) -> tuple[str, ...]:
     """Names under which the errors of a class of kernels stand in a regime, the narrowest first.
 
     Constants that were fitted on no chip say no more of one class than of another: on a family that nobody measured
@@ -106,7 +106,7 @@ def named_so(cluster: Cluster, kind: str, number_format: str, found: str) -> tup
     """
     accelerator = cluster.accelerator
     fitted = getattr(accelerator.kernel(kind, number_format), "chip", None) is not None
-    return (f"{kind} {number_format}", kind, ANY) if fitted or found != NEW or not accelerator.generation else (ANY,)
+    return (f"{kind} {number_format}", kind, ANY) if fitted or origin != NEW or not accelerator.generation else (ANY,)
 
 
 @functools.cache
@@ -149,39 +149,39 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
     Assumes: errors of classes are independent of each other; a class that was not measured errs as any does.
     """
     cluster, job = scenario.cluster, scenario.workload
-    own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
+    accelerator, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
     kernels: dict[str, Any] = {}
     for kind in KERNELS:
         number_format = format_of(job, kind)
         where = regime(cluster, kind, number_format)
         result = find("kernel", named_so(cluster, kind, number_format, where), model, where)
-        kernels[kind] = factors(result, f"{own.name} {kind}", count, seed=seed)
+        kernels[kind] = factors(result, f"{accelerator.name} {kind}", count, seed=seed)
     wires: dict[str, Any] = {}
-    wired, links = among(own, find("collective", (ANY,), PHYSICS, MEASURED)), wires_of(cluster)
+    wired, links = among(accelerator, find("collective", (ANY,), PHYSICS, MEASURED)), wires_of(cluster)
     for operation in COLLECTIVES:
         result = find("collective", (operation, links, ANY), PHYSICS, wired)
-        wires[operation] = factors(result, f"{own.name} {operation}", count, seed=seed)
+        wires[operation] = factors(result, f"{accelerator.name} {operation}", count, seed=seed)
     serving = isinstance(job, AbstractServing)
 
     first_token, step = source_names(scenario)
 
-    def whole(name: str, inside: Spread | None) -> Any:
+    def sampled(name: str, inside: Spread | None) -> Any:
         """Factors for errors of whole jobs beyond those they include."""
         result = find("source", (name,), PHYSICS, NEW)
         return factors(result, f"source {name}", count, beyond(result, inside), seed)
 
-    known = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
+    gemm = find("kernel", ("gemm", ANY), PHYSICS, MEASURED)
     # errors of jobs without a framework, part of which the typical slowdown is
     within = float(np.max(job.kernel_slowdown)) if getattr(job, "framework_errors", "") == "typical" else 1.0
-    first = whole(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))
-    return Doubts(kernels, wires, whole(step, known) / within, first, whole("power", None))
+    first = sampled(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))
+    return Doubts(kernels, wires, sampled(step, gemm) / within, first, sampled("power", None))
 
 
-def beyond(whole: Spread | None, inside: Spread | None) -> float:
+def beyond(outer: Spread | None, inside: Spread | None) -> float:
     """Share of the size of errors of the whole that is not those inside it, as of independent logarithms."""
-    if whole is None or inside is None:
+    if outer is None or inside is None:
         return 1.0
-    return float(np.sqrt(max(0.0, 1 - (inside.half_width() / whole.half_width()) ** 2)))
+    return float(np.sqrt(max(0.0, 1 - (inside.half_width() / outer.half_width()) ** 2)))
 
 
 def no_doubts() -> Doubts:
@@ -195,11 +195,11 @@ def no_doubts() -> Doubts:
 def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
     """Draws whose leaves are [count], each on its own."""
 
-    def one(place: int) -> Doubts:
-        def own(leaf: Any) -> Any:
-            return leaf[place]
+    def one(index: int) -> Doubts:
+        def sample_of(leaf: Any) -> Any:
+            return leaf[index]
 
-        return jax.tree.map(own, drawn)
+        return jax.tree.map(sample_of, drawn)
 
     return [one(index) for index in range(count)]
 
@@ -224,10 +224,10 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
     `low` and `high` are measured / predicted - 1; classes of kernels and collectives that share errors are one row.
     """
     cluster, job = scenario.cluster, scenario.workload
-    own, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
+    accelerator, model = cluster.accelerator, LEARNED if cluster.accelerator.kernel_correction is not None else PHYSICS
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
 
-    def told(what: str, spread: Spread | None) -> None:
+    def add_stratum(what: str, spread: Spread | None) -> None:
         if spread is not None and (spread.kind, spread.name, spread.regime) not in rows:
             low, high = np.expm1(spread.interval())
             rows[spread.kind, spread.name, spread.regime] = {
@@ -237,15 +237,15 @@ def strata_of(scenario: Scenario) -> list[dict[str, Any]]:
             }  # fmt: skip
 
     for name in dict.fromkeys(source_names(scenario)):
-        told(f"whole jobs: {name}", find("source", (name,), PHYSICS, NEW))
-    told("power", find("source", ("power",), PHYSICS, NEW))
+        add_stratum(f"whole jobs: {name}", find("source", (name,), PHYSICS, NEW))
+    add_stratum("power", find("source", ("power",), PHYSICS, NEW))
     for kind in KERNELS:
         number_format = format_of(job, kind)
         names = (f"{kind} {number_format}", kind, ANY)
-        told(f"kernels: {kind}", find("kernel", names, model, regime(cluster, kind, number_format)))
-    wired = among(own, find("collective", (ANY,), PHYSICS, MEASURED))
+        add_stratum(f"kernels: {kind}", find("kernel", names, model, regime(cluster, kind, number_format)))
+    wired = among(accelerator, find("collective", (ANY,), PHYSICS, MEASURED))
     for operation in COLLECTIVES:
-        told(f"collectives: {operation}", find("collective", (operation, ANY), PHYSICS, wired))
+        add_stratum(f"collectives: {operation}", find("collective", (operation, ANY), PHYSICS, wired))
     return list(rows.values())
 
 

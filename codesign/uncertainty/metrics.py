@@ -23,9 +23,9 @@ from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
 __all__ = [
-    "LOAD", "Drawn", "Regret", "Wins", "as_columns", "at_centre", "ends", "intervals", "metrics_under_draws",
-    "numbers_in_draws", "of_designs", "over_the_load", "quantile", "told_of", "trace_with_draws", "uncertain",
-    "under_draws", "wins", "with_room", "without_ends", "without_goals", "without_numbers",
+    "LOAD", "Drawn", "Regret", "Wins", "as_columns", "at_centre", "ends", "intervals", "intervals_of",
+    "metrics_under_draws", "numbers_in_draws", "of_designs", "over_the_load", "quantile", "trace_with_draws", "uncertain", "under_draws",
+    "wins", "with_room", "without_ends", "without_goals", "without_numbers",
 ]  # fmt: skip
 
 
@@ -73,15 +73,15 @@ def without_ends(drawn: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray]
     numbers = {name: values for name, values in drawn.items() if name not in (LOAD, AGREED)}
     if LOAD not in drawn:
         return numbers, None
-    kept = np.asarray(feasible(drawn[LOAD] - 1), dtype=bool)
+    sustained = np.asarray(feasible(drawn[LOAD] - 1), dtype=bool)
     agreed = AGREED in drawn
 
-    def told(name: str, values: np.ndarray) -> np.ndarray:
+    def bounded(name: str, values: np.ndarray) -> np.ndarray:
         if name in RATES and agreed:
-            return np.where(kept, values, 0.0)
-        return values if name in FINITE else np.where(kept, values, np.inf)
+            return np.where(sustained, values, 0.0)
+        return values if name in FINITE else np.where(sustained, values, np.inf)
 
-    return {name: told(name, values) for name, values in numbers.items()}, kept
+    return {name: bounded(name, values) for name, values in numbers.items()}, sustained
 
 
 def without_numbers(rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,9 +93,11 @@ def without_numbers(rows: Mapping[str, Any]) -> dict[str, Any]:
     used = [np.asarray(value) for name, value in rows.items() if name.startswith(f"usage.{ENGINE}.")]
     if not used:
         return dict(rows)
-    kept = np.asarray(feasible(np.max(np.broadcast_arrays(*used), axis=0) - 1), dtype=bool)
+    sustained = np.asarray(feasible(np.max(np.broadcast_arrays(*used), axis=0) - 1), dtype=bool)
     endless = (*WAITS, *((PAID,) if AGREED in rows else ()))
-    return {name: np.where(kept, value, np.inf) if name.startswith(endless) else value for name, value in rows.items()}
+    return {
+        name: np.where(sustained, value, np.inf) if name.startswith(endless) else value for name, value in rows.items()
+    }
 
 
 def ends(values: np.ndarray, share: float = SHARE) -> Interval:
@@ -154,12 +156,12 @@ def under_draws(
     rooms = [with_room(scenario) for scenario in scenarios]
     base, names = base_of(rooms[0]), list[str]()
 
-    def asked(account: Account) -> list[Any]:
-        told = function(account)
-        names[:] = list(told)
-        return list(told.values())
+    def flat_outputs(account: Account) -> list[Any]:
+        outputs = function(account)
+        names[:] = list(outputs)
+        return list(outputs.values())
 
-    program = base.asked(asked)
+    program = base.program_of(flat_outputs)
     columns: list[list[np.ndarray]] = []
     for room, scenario in zip(rooms, scenarios, strict=True):
         drawn = draw_doubts(scenario, count, seed)
@@ -169,9 +171,9 @@ def under_draws(
     kinds = (program.kinds[slot] for slot in program.inputs)
     joined = (np.concatenate(parts, axis=-1) for parts in zip(*columns, strict=True))
     values = running(program)(*(np.asarray(leaf, dtype=kind) for leaf, kind in zip(joined, kinds, strict=True)))
-    shape, whole = (len(rooms), count), len(rooms) * count
+    shape, total = (len(rooms), count), len(rooms) * count
     return {
-        name: np.broadcast_to(np.asarray(value, dtype=float), (whole,)).reshape(shape)
+        name: np.broadcast_to(np.asarray(value, dtype=float), (total,)).reshape(shape)
         for name, value in zip(names, values, strict=True)
     }
 
@@ -180,12 +182,12 @@ def at_centre(scenario: Scenario, function: Callable[[Account], Mapping[str, Any
     """Numbers of a scenario by the model as it stands, from the trace that `under_draws` uses too."""
     room, names = with_room(scenario), list[str]()
 
-    def asked(account: Account) -> list[Any]:
-        numbers = function(account)
-        names[:] = list(numbers)
-        return list(numbers.values())
+    def flat_outputs(account: Account) -> list[Any]:
+        outputs = function(account)
+        names[:] = list(outputs)
+        return list(outputs.values())
 
-    program = base_of(room).asked(asked)
+    program = base_of(room).program_of(flat_outputs)
     kinds = (program.kinds[slot] for slot in program.inputs)
     leaves = (np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(jax.tree.leaves(room), kinds, strict=True))
     return {name: float(np.ravel(value)[0]) for name, value in zip(names, running(program)(*leaves), strict=True)}
@@ -227,13 +229,13 @@ class Drawn(NamedTuple):
 
 def uncertain(scenario: Scenario, count: int = COUNT) -> Drawn:
     """Intervals of a design under draws of errors; none where no errors are known."""
-    drawn, kept = _drawn(scenario, count)
-    return told_of(drawn, kept)
+    drawn, sustained = _drawn(scenario, count)
+    return intervals_of(drawn, sustained)
 
 
-def told_of(drawn: Mapping[str, np.ndarray], kept: np.ndarray | None) -> Drawn:
+def intervals_of(drawn: Mapping[str, np.ndarray], sustained: np.ndarray | None) -> Drawn:
     """Intervals of numbers in draws, whose load is sustained or not."""
-    share = None if kept is None else float(np.mean(~kept))
+    share = None if sustained is None else float(np.mean(~sustained))
     return Drawn({name: ends(values) for name, values in drawn.items()}, share)
 
 
@@ -284,9 +286,9 @@ class Regret(NamedTuple):
 
     def text(self) -> str:
         """One line."""
-        kept = f"; it keeps all limits in {self.keeps:.0%} of the draws" if self.keeps < 1 else ""
+        feasible_text = f"; it keeps all limits in {self.keeps:.0%} of the draws" if self.keeps < 1 else ""
         if self.designs < 2:
-            return f"Under joint draws of the model's errors nothing else was kept to compare with{kept}."
+            return f"Under joint draws of the model's errors nothing else was kept to compare with{feasible_text}."
         lost = f"is {self.typical:.2%} in the median, at most {self.high:.2%} in nine of ten"
         if np.isinf(self.high):
             often = "half" if np.isinf(self.typical) else "one of ten"
@@ -294,7 +296,7 @@ class Regret(NamedTuple):
             lost = f"{median}is unbounded in more than {often}, where others sustain the load and it does not"
         return (
             f"Under joint draws of the model's errors the best design is optimal among {self.designs} in "
-            f"{self.stays:.0%} of the draws; its regret {lost}{kept}."
+            f"{self.stays:.0%} of the draws; its regret {lost}{feasible_text}."
         )
 
 
@@ -315,26 +317,28 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
     if not spreads() or not scenarios:
         return None
 
-    def told(account: Account) -> dict[str, Any]:
+    def outputs(account: Account) -> dict[str, Any]:
         metrics: Metrics = account.metrics
         goal, excess = objective.value(metrics, objective.goal), objective.excess(metrics)
         return numbers_in_draws(metrics) | {"": goal, " ": excess}
 
-    result = under_draws(scenarios, told, count)
+    result = under_draws(scenarios, outputs, count)
     goals, excess = result.pop(""), result.pop(" ")
-    drawn, kept = without_ends(result)
+    drawn, sustained = without_ends(result)
     each = [
-        told_of({name: values[index] for name, values in drawn.items()}, None if kept is None else kept[index])
+        intervals_of(
+            {name: values[index] for name, values in drawn.items()}, None if sustained is None else sustained[index]
+        )
         for index in range(len(scenarios))
     ]
     maximised = bool(objective.maximise)
-    goals = without_goals(goals, kept, maximised=maximised)
+    goals = without_goals(goals, sustained, maximised=maximised)
     return DesignIntervals(each, _regret(goals, excess, maximised=maximised))
 
 
-def without_goals(goals: np.ndarray, kept: np.ndarray | None, *, maximised: bool) -> np.ndarray:
+def without_goals(goals: np.ndarray, sustained: np.ndarray | None, *, maximised: bool) -> np.ndarray:
     """Goals in draws: infinite where the load is not sustained, none of what there should be more of."""
-    return goals if kept is None else np.where(kept, goals, np.minimum(goals, 0.0) if maximised else np.inf)
+    return goals if sustained is None else np.where(sustained, goals, np.minimum(goals, 0.0) if maximised else np.inf)
 
 
 def _regret(goals: np.ndarray, excess: np.ndarray, *, maximised: bool) -> Regret:

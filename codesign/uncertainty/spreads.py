@@ -164,12 +164,12 @@ def fitted(missed: Missed) -> dict[str, Any]:
     """A row of the file."""
     parts = parts_of(missed)
     shares = covered(parts, TRIED)
-    place = int(np.argmax(shares >= SHARE)) if (shares >= SHARE).any() else int(np.argmin(np.abs(TRIED - APART)))
-    ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), TRIED[place])
+    index = int(np.argmax(shares >= SHARE)) if (shares >= SHARE).any() else int(np.argmin(np.abs(TRIED - APART)))
+    ends = widened(quantiles(parts, LEVELS), LEVELS.index(0.5), TRIED[index])
     summary: dict[str, Any] = {name: getattr(missed, name) for name in ("kind", "name", "model", "regime")}
-    summary |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": TRIED[place]}
+    summary |= {"rows": len(missed.errors), "groups": len(set(missed.groups)), "inflation": TRIED[index]}
     low, high = (ends[LEVELS.index(level)] for level in (TAIL, 1 - TAIL))
-    summary |= {"coverage": shares[place], "width": np.exp((max(high, 0.0) - min(low, 0.0)) / 2)}
+    summary |= {"coverage": shares[index], "width": np.exp((max(high, 0.0) - min(low, 0.0)) / 2)}
     summary |= {column(level): size for level, size in zip(LEVELS, ends, strict=True)}
     return summary | {"members": " ".join(missed.members)}
 

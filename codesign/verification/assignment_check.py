@@ -39,7 +39,7 @@ def check_assignment(stated: Mapping[str, Any]) -> list[str]:
 
 def _checked(stated: Mapping[str, Any]) -> list[str]:
     rows, sides, cost, high = _program(stated)
-    x = [*_whole(stated["replicas"]), *_whole(stated["bought"]), *_whole(stated["owned"])]
+    x = [*_integers(stated["replicas"]), *_integers(stated["bought"]), *_integers(stated["owned"])]
     if len(x) != len(cost):
         raise Refuted(f"the solution has {len(x)} numbers, the programme {len(cost)} variables")
     for index, (each, most) in enumerate(zip(x, high, strict=True)):
@@ -48,9 +48,9 @@ def _checked(stated: Mapping[str, Any]) -> list[str]:
     for index, (row, side) in enumerate(zip(rows, sides, strict=True)):
         if _product(row, x) < side - ROUNDING * max(abs(side), 1):
             raise Refuted(f"row {index} of the programme is not kept: a class, a box or a limit is exceeded")
-    value, told = _product(cost, x), Fraction(float(stated["usd_per_s"]))
-    if abs(value - told) > ROUNDING * abs(value):
-        raise Refuted(f"the fleet costs {float(value):.9g} dollars a second, {float(told):.9g} are stated")
+    value, stated_usd = _product(cost, x), Fraction(float(stated["usd_per_s"]))
+    if abs(value - stated_usd) > ROUNDING * abs(value):
+        raise Refuted(f"the fleet costs {float(value):.9g} dollars a second, {float(stated_usd):.9g} are stated")
     bound, leaves = _bound(stated["nodes"], rows, sides, cost, high)
     stated_bound = Fraction(float(stated["bound"]))
     bound = value if bound is None else bound
@@ -65,7 +65,7 @@ def _checked(stated: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _whole(values: Sequence[Any]) -> list[int]:
+def _integers(values: Sequence[Any]) -> list[int]:
     if any(isinstance(value, bool) or value != int(value) for value in values):
         raise Refuted("a number of replicas or boxes is not whole")
     return [int(value) for value in values]
@@ -92,8 +92,8 @@ def _program(stated: Mapping[str, Any]) -> Program:
     zero = Fraction(0)
     rows, sides = list[list[Fraction]](), list[Fraction]()
     for name, value in load.items():
-        own = [each if one["request_class"] == name else zero for one, each in zip(options, rate, strict=True)]
-        rows.append(own + [zero] * (2 * len(kinds)))
+        of_class = [each if one["request_class"] == name else zero for one, each in zip(options, rate, strict=True)]
+        rows.append(of_class + [zero] * (2 * len(kinds)))
         sides.append(value)
     limits = stated["limits"]
     box = [Fraction(int(kind["box"])) for kind in kinds]
@@ -189,7 +189,7 @@ def _of_leaf(
 ) -> Fraction:  # fmt: skip
     total = sum((each * side for each, side in zip(y, sides, strict=True)), Fraction(0))
     used = [(each, row) for each, row in zip(y, rows, strict=True) if each]
-    for index, own in enumerate(cost):
-        reduced = own - sum((each * row[index] for each, row in used if row[index]), Fraction(0))
+    for index, coefficient in enumerate(cost):
+        reduced = coefficient - sum((each * row[index] for each, row in used if row[index]), Fraction(0))
         total += reduced * (low[index] if reduced > 0 else high[index])
     return total

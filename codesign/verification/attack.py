@@ -57,7 +57,7 @@ class _Together:
 
     def __init__(self, model: FreedRows, plans: Float[np.ndarray, "lanes fields"]):
         self.model, self.plans = model, plans
-        self.asked: dict[int, np.ndarray] = {}
+        self.requests: dict[int, np.ndarray] = {}
         self.answers: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.running = len(plans)
         self.seen: list[tuple[np.ndarray, np.ndarray]] = []  # (lanes, coordinates) of every call
@@ -67,7 +67,7 @@ class _Together:
     def tangents(self, lane: int, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows and slopes of one lane's plan."""
         with self.change:
-            self.asked[lane] = np.clip(u, 0.0, 1.0)
+            self.requests[lane] = np.clip(u, 0.0, 1.0)
             self._answer()
             self.change.wait_for(lambda: lane in self.answers or self.failed)
             if self.failed:
@@ -81,11 +81,11 @@ class _Together:
             self._answer()
 
     def _answer(self) -> None:
-        if not self.asked or len(self.asked) < self.running:
+        if not self.requests or len(self.requests) < self.running:
             return
-        lanes = np.array(sorted(self.asked))
-        u = np.array([self.asked[lane] for lane in lanes.tolist()])
-        self.asked.clear()
+        lanes = np.array(sorted(self.requests))
+        u = np.array([self.requests[lane] for lane in lanes.tolist()])
+        self.requests.clear()
         try:
             value, slope = self.model.tangents(self.plans[lanes], u, np.full(len(lanes), SHARPNESS))
         except BaseException:
@@ -104,7 +104,7 @@ class _Lane:
     def __init__(self, together: _Together, lane: int, target: int, upper: np.ndarray):
         self.together, self.lane, self.target = together, lane, target
         self.rows, self.upper = 1 + np.flatnonzero(np.isfinite(upper)), upper[np.isfinite(upper)]
-        self.at, self.found, self.calls = np.zeros(0), (np.zeros(0), np.zeros((0, 0))), 0
+        self.at, self.answer, self.calls = np.zeros(0), (np.zeros(0), np.zeros((0, 0))), 0
 
     def _rows(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not np.array_equal(u, self.at):
@@ -112,9 +112,9 @@ class _Lane:
                 raise _Enough
             self.calls += 1
             value, slope = self.together.tangents(self.lane, u)
-            self.found = np.nan_to_num(value, posinf=1e3, neginf=-1e3), np.nan_to_num(slope)
+            self.answer = np.nan_to_num(value, posinf=1e3, neginf=-1e3), np.nan_to_num(slope)
             self.at = u.copy()
-        return self.found
+        return self.answer
 
     def run(self, start: np.ndarray, rounds: int) -> None:
         """Minimise; where it went is known to `together`."""
@@ -222,7 +222,7 @@ class Attack:
         aims: what the best designs are kept for, the goal first.
         start: plan places and coordinates of designs to begin with, if there are any.
         certificate, sums, covered: tested at each design too, where given.
-        listed_whole: whether each design has a bound of its own, derived anew, so that few are tried.
+        listed_fully: whether each design has a bound of its own, derived anew, so that few are tried.
         hardest: the case in which fewest random designs hold; one that fails there says nothing against the claim.
     """
 
@@ -237,7 +237,7 @@ class Attack:
     certificate: Derivation | None = None
     sums: Sums | None = None
     covered: Cover | None = None
-    listed_whole: bool = False
+    listed_fully: bool = False
     hardest: int = 0
     tried: int = 0
     feasible: int = 0
@@ -248,7 +248,7 @@ class Attack:
     worst: tuple[float, int, np.ndarray, np.ndarray] = (0.0, -1, np.zeros(0), np.zeros(0))
     pools: list[Pool] = field(default_factory=list[Pool])
 
-    def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
+    def run(self, count: int, rng: np.random.Generator, report: Callable[[int, int], None]) -> None:
         """Try so many designs; `best` and `design` are the least goal of a feasible one."""
         if self.start is not None:
             self.take(*self.start)
@@ -257,63 +257,63 @@ class Attack:
         count_of = 1 if cases is None else len(cases.scenarios)
         part = max(PART // max(count_of // FEW_CASES, 1), 2 * SHARING)
         if cases is not None:
-            place, u, _ = self._anywhere(COMPARED, rng)
-            self.hardest = int(self.model.holds(self._values(place), u).sum(axis=1).argmin())
+            index, u, _ = self._anywhere(COMPARED, rng)
+            self.hardest = int(self.model.holds(self._values(index), u).sum(axis=1).argmin())
         while self.tried < first:
-            told(self.tried, count)
+            report(self.tried, count)
             self.take(*self._anywhere(min(part, first - self.tried), rng), sharing=True)
         for k, width in enumerate(np.geomspace(WIDEST, NEAREST, ROUNDS)):
             until = first + (count - first) * (k + 1) // ROUNDS
             while self.tried < until:
-                told(self.tried, count)
+                report(self.tried, count)
                 self.take(*self._around(min(part, until - self.tried), float(width), rng), sharing=True)
-        told(count, count)
+        report(count, count)
 
     def compare(self, count: int, rng: np.random.Generator) -> float:
         """Largest distance between random designs priced with tables, as they all are, and the same priced without.
 
         Few designs are priced without tables, which would hold the numbers of every plan.
         """
-        if self.listed_whole and count < SHARING:
+        if self.listed_fully and count < SHARING:
             self.model.tabled = False
             return 0.0
-        place, u, _ = self._anywhere(SHARING, rng)
-        return self.model.disagreement(self._values(place), u, COMPARED)
+        index, u, _ = self._anywhere(SHARING, rng)
+        return self.model.disagreement(self._values(index), u, COMPARED)
 
     def polish(self, share: float = 1.0, rounds: int = POLISH_ROUNDS) -> int:
         """Let SciPy improve a share of the best designs, and of those that are extreme otherwise; says how many."""
         if not self.pools:
             return 0
-        place, u, target, upper = (list[np.ndarray]() for _ in range(4))
+        indices, u, target, upper = (list[np.ndarray]() for _ in range(4))
         for aim, (_, places, coordinates) in zip(self.aims, self.pools, strict=True):
             some = math.ceil(share * len(places))
             places, coordinates = places[:some], coordinates[:some]
-            place.append(places)
+            indices.append(places)
             u.append(coordinates)
             target.append(np.full(len(places), aim.row))
             upper.append(np.broadcast_to(aim.upper, (len(places), len(aim.upper))))
-        places, start = np.concatenate(place), np.concatenate(u)
+        places, start = np.concatenate(indices), np.concatenate(u)
         aims, limits = np.concatenate(target), np.concatenate(upper)
         lane, there = polish(self.model, self._values(places), start, aims, limits, rounds)
         self.take(places[lane], there)
         return len(places)
 
-    def _values(self, place: np.ndarray) -> np.ndarray:
-        columns = [values[place[:, j]] for j, values in enumerate(self.lists)]
-        return np.stack(columns, axis=-1) if columns else np.zeros((len(place), 0))
+    def _values(self, index: np.ndarray) -> np.ndarray:
+        columns = [values[index[:, j]] for j, values in enumerate(self.lists)]
+        return np.stack(columns, axis=-1) if columns else np.zeros((len(index), 0))
 
     def _anywhere(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Random plans, half of them as they are listed, half from random nodes; hardware anywhere and at the edges."""
-        place, node = self.listed[rng.integers(0, len(self.listed), count)], np.full(count, -1)
+        index, node = self.listed[rng.integers(0, len(self.listed), count)], np.full(count, -1)
         if self.covered is not None and self.certificate is not None:
-            node = self.covered.nodes(self.certificate, place)
+            node = self.covered.nodes(self.certificate, index)
         if len(self.low):
             size = (self.high - self.low + 1).prod(axis=1).astype(float)
             some = rng.choice(len(self.low), count, p=size / size.sum())
             some[::2] = rng.integers(0, len(self.low), len(some[::2]))
             inside = rng.integers(self.low[some], self.high[some] + 1)
-            own = rng.uniform(size=count) < 0.5
-            place, node = np.where(own[:, None], inside, place), np.where(own, some, node)
+            inside_node = rng.uniform(size=count) < 0.5
+            index, node = np.where(inside_node[:, None], inside, index), np.where(inside_node, some, node)
         width = len(self.model.variables)
         u = rng.uniform(size=(VALUES, width))[rng.integers(0, VALUES, (count, width)), np.arange(width)]
         kind = rng.uniform(size=count)
@@ -322,7 +322,7 @@ class Attack:
             there = np.flatnonzero(kind > 1 - POINTS)
             few = rng.choice(self.certificate.u, VALUES)
             u[there] = few[rng.integers(0, VALUES, len(there))]
-        return place, u, node
+        return index, u, node
 
     def _around(self, count: int, width: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Designs near the best: some fields changed, coordinates moved, some of them to an edge."""
@@ -333,65 +333,65 @@ class Attack:
             chosen = rng.integers(0, len(pool[1]), per)
             places.append(pool[1][chosen])
             coordinates.append(pool[2][chosen])
-        place, u = np.concatenate(places)[:count], np.concatenate(coordinates)[:count]
+        index, u = np.concatenate(places)[:count], np.concatenate(coordinates)[:count]
         sizes = np.array([len(values) for values in self.lists], dtype=int)
         if len(sizes):
-            anew, step = rng.integers(0, sizes, place.shape), place + rng.integers(-1, 2, place.shape)
-            change = rng.uniform(size=place.shape) < rng.choice([0.0, 0.1, 0.3], (count, 1))
-            far = rng.uniform(size=place.shape) < 0.5
-            place = np.where(change, np.where(far, anew, np.clip(step, 0, sizes - 1)), place)
+            anew, step = rng.integers(0, sizes, index.shape), index + rng.integers(-1, 2, index.shape)
+            change = rng.uniform(size=index.shape) < rng.choice([0.0, 0.1, 0.3], (count, 1))
+            far = rng.uniform(size=index.shape) < 0.5
+            index = np.where(change, np.where(far, anew, np.clip(step, 0, sizes - 1)), index)
         moved = np.clip(u + width * rng.normal(size=u.shape), 0.0, 1.0)
         stays = rng.uniform(size=u.shape) < rng.choice([0.0, 0.5], (count, 1))
-        return place, _of_few_values(np.where(stays, u, moved), rng)
+        return index, _of_few_values(np.where(stays, u, moved), rng)
 
-    def take(self, place: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
+    def take(self, index: np.ndarray, u: np.ndarray, node: np.ndarray | None = None, *, sharing: bool = False) -> None:
         """Evaluate, compare with the limit, test the inequality of each design's node, keep what is good."""
-        self.tried += len(place)
+        self.tried += len(index)
         give_back()
         if sharing and self.model.cases is not None:
-            some = self._worth(place, u)
-            place, u, node = place[some], u[some], None if node is None else node[some]
-        result = self.model.exact(self._values(place), u, sharing=sharing and len(place) >= SHARING)
+            some = self._worth(index, u)
+            index, u, node = index[some], u[some], None if node is None else node[some]
+        result = self.model.exact(self._values(index), u, sharing=sharing and len(index) >= SHARING)
         if node is None and self.certificate is not None and self.covered is not None:
-            node = self.covered.nodes(self.certificate, place)
+            node = self.covered.nodes(self.certificate, index)
         goal = np.where(result.feasible, result.rows[:, 0], np.inf)
-        excess = np.full(len(place), -np.inf)
+        excess = np.full(len(index), -np.inf)
         excess[result.feasible] = self.below(result.rows[result.feasible])
         self.feasible += int(np.isfinite(goal).sum())
         least = int(np.argmin(goal))
         if goal[least] < self.best:
-            self.best, self.design = float(goal[least]), (place[least].copy(), u[least].copy())
+            self.best, self.design = float(goal[least]), (index[least].copy(), u[least].copy())
         most = int(np.argmax(excess))
         if excess[most] > self.beaten[0]:
-            self.beaten = float(excess[most]), place[most].copy(), u[most].copy()
+            self.beaten = float(excess[most]), index[most].copy(), u[most].copy()
         if node is not None:
-            self._compare(node, place, u, result)
-        self._pool(place, u, result)
+            self._compare(node, index, u, result)
+        self._pool(index, u, result)
 
-    def _worth(self, place: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def _worth(self, index: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Numbers of the designs that are priced in all cases: those that hold in the hardest, and one in a few."""
-        holds = self.model.holds(self._values(place), u, self.hardest, sharing=len(place) >= SHARING)[0]
-        return np.flatnonzero(holds | (np.arange(len(place)) % ONE_IN == 0))
+        holds = self.model.holds(self._values(index), u, self.hardest, sharing=len(index) >= SHARING)[0]
+        return np.flatnonzero(holds | (np.arange(len(index)) % ONE_IN == 0))
 
-    def _compare(self, node: np.ndarray, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
+    def _compare(self, node: np.ndarray, index: np.ndarray, u: np.ndarray, exact: Exact) -> None:
         """The weighted tangents of a design's node may not lie above its weighted rows."""
-        known = np.flatnonzero(node >= 0)
-        if self.sums is None or len(known) == 0:
+        covered = np.flatnonzero(node >= 0)
+        if self.sums is None or len(covered) == 0:
             return
-        self.held += len(known)
-        excess = self.sums.excess(node[known], u[known], found.rows[known])
+        self.held += len(covered)
+        excess = self.sums.excess(node[covered], u[covered], exact.rows[covered])
         excess = np.nan_to_num(excess, nan=np.inf, posinf=np.inf, neginf=-np.inf)
         at = int(np.argmax(excess))
         if excess[at] > max(self.worst[0], CONVEX):
-            lane = known[at]
-            self.worst = float(excess[at]), int(node[lane]), place[lane].copy(), u[lane].copy()
+            lane = covered[at]
+            self.worst = float(excess[at]), int(node[lane]), index[lane].copy(), u[lane].copy()
 
-    def _pool(self, place: np.ndarray, u: np.ndarray, found: Exact) -> None:
+    def _pool(self, index: np.ndarray, u: np.ndarray, exact: Exact) -> None:
         """Keep the best for each aim."""
         for k, aim in enumerate(self.aims):
-            ranks, most = aim.rank(found.rows), aim.most
+            ranks, most = aim.rank(exact.rows), aim.most
             first = np.argpartition(ranks, min(most, len(ranks)) - 1)[:most]
-            rank, places, coordinates = ranks[first], place[first], u[first]
+            rank, places, coordinates = ranks[first], index[first], u[first]
             if k < len(self.pools):
                 before = self.pools[k]
                 rank = np.concatenate([before[0], rank])
@@ -408,11 +408,11 @@ class Attack:
         """
         if self.beaten[0] > ROUNDING:
             raise Refuted(f"{claimed}, but a feasible design has {described(*self.beaten[1:])}")
-        excess, node, place, u = self.worst
+        excess, node, index, u = self.worst
         if node >= 0 and self.certificate is not None:
             raise Refuted(
                 f"{self.certificate.named(node)}: the weighted tangents that bound it lie {excess:.2g} above the model"
-                f" at a design, so the model is not log-convex there or its values have no order: {described(place, u)}"
+                f" at a design, so the model is not log-convex there or its values have no order: {described(index, u)}"
             )
 
 

@@ -16,7 +16,7 @@ from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
 from .derivation import Derivation, Refuted
 from .legal_plans import legal_plans
-from .model_answers import Asked, CheckedModel
+from .model_answers import CheckedModel, VerifiedProblem
 
 # Plans that are in no node: each must be equal, in every row and at any hardware, to one that is.
 
@@ -27,28 +27,28 @@ MOST_COMPARED = 1 << 19  # plans of which it is looked up which are equal in eve
 def columns_of(number: Int[np.ndarray, " k"], lists: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Fields of numbered combinations of lists; the last field changes fastest."""
     places = np.unravel_index(number, [len(values) for values in lists.values()])
-    return {name: values[place] for (name, values), place in zip(lists.items(), places, strict=True)}
+    return {name: values[index] for (name, values), index in zip(lists.items(), places, strict=True)}
 
 
 def twins_of(
-    missing: Int[np.ndarray, " k"], known: Int[np.ndarray, " n"], lists: Mapping[str, np.ndarray], model: CheckedModel
+    missing: Int[np.ndarray, " k"], present: Int[np.ndarray, " n"], lists: Mapping[str, np.ndarray], model: CheckedModel
 ) -> Int[np.ndarray, " k"]:
     """Number of a known plan that is equal to each missing one in every row; -1 where none is.
 
     Args:
-        missing, known: numbers of combinations of the lists.
+        missing, present: numbers of combinations of the lists.
         lists: plan field -> its values.
         model: tells plans apart, by tables of what the plan decides; pairs are priced without tables as well.
 
     Raises:
         Refuted: a pair whose prices differ.
     """
-    if len(known) == 0 or len(missing) + len(known) > MOST_COMPARED:
+    if len(present) == 0 or len(missing) + len(present) > MOST_COMPARED:
         return np.full(len(missing), -1)
-    classes = model.classes(columns_of(np.concatenate([missing, known]), lists))
+    classes = model.classes(columns_of(np.concatenate([missing, present]), lists))
     numbers, first = np.unique(classes[len(missing) :], return_index=True)
     at = np.minimum(np.searchsorted(numbers, classes[: len(missing)]), len(numbers) - 1)
-    twin = np.where(numbers[at] == classes[: len(missing)], known[first[at]], -1)
+    twin = np.where(numbers[at] == classes[: len(missing)], present[first[at]], -1)
     pair = np.flatnonzero(twin >= 0)
     if len(pair):
         apart = model.apart(columns_of(missing[pair], lists), columns_of(twin[pair], lists))
@@ -59,21 +59,21 @@ def twins_of(
 
 def equal_groups(
     missing: Mapping[str, np.ndarray],
-    known: Mapping[str, np.ndarray],
+    present: Mapping[str, np.ndarray],
     opened: Mapping[str, np.ndarray],
     model: CheckedModel,
 ) -> np.ndarray:
     """True for each missing group of plans that is equal, value by value of the open fields, to a known one.
 
     Args:
-        missing, known: field that no node leaves open -> its value in each group.
+        missing, present: field that no node leaves open -> its value in each group.
         opened: field that nodes leave open -> its values.
         model: tells them apart.
     """
-    count, more = (len(next(iter(each.values()))) for each in (missing, known))
+    count, more = (len(next(iter(each.values()))) for each in (missing, present))
     if count + more > MOST_COMPARED:
         return np.zeros(count, dtype=bool)
-    classes = model.classes({name: np.concatenate([missing[name], known[name]]) for name in missing}, opened)
+    classes = model.classes({name: np.concatenate([missing[name], present[name]]) for name in missing}, opened)
     return np.isin(classes[:count], classes[count:])
 
 
@@ -103,11 +103,11 @@ class Cover:
         """Plans without those that equal another."""
         return self.plans - self.twins
 
-    def nodes(self, certificate: Derivation, place: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
+    def nodes(self, certificate: Derivation, index: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
         """A node over each plan, -1 where none is known."""
         if self.owner is None:
-            return np.full(len(place), -1)
-        return self.owner[_cell(place, certificate.sizes)]
+            return np.full(len(index), -1)
+        return self.owner[_cell(index, certificate.sizes)]
 
     @property
     def text(self) -> str:
@@ -116,55 +116,55 @@ class Cover:
         return f"all {self.plans:,} {what}" + f" ({self.twins:,} equal another in every row)" * bool(self.twins)
 
 
-def cover(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
+def cover(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
     """Look for a legal plan that no node stands for.
 
     Args:
         certificate: has the nodes.
-        asked: the study, of which the legal plans are listed anew.
+        problem: the study, of which the legal plans are listed anew.
         model: says which plans are equal in every row.
 
     Raises:
         Refuted: naming the first such plan, or what keeps this from being checked.
     """
-    _same_space(certificate, asked)
+    _same_space(certificate, problem)
     if not certificate.plan:
         if len(certificate.low) == 0:
             raise Refuted("the only plan is in no node")
         return Cover(1, np.zeros(1, dtype=np.int64), True)
     _every_value(certificate)
-    _same_rules(asked)
-    if asked.combinations <= MOST_COVERED:
-        return _every_plan(certificate, asked, model)
+    _same_rules(problem)
+    if problem.combinations <= MOST_COVERED:
+        return _every_plan(certificate, problem, model)
     if certificate.held:
-        return _value_by_value(certificate, asked, model)
-    return _every_combination(certificate, asked, model)
+        return _value_by_value(certificate, problem, model)
+    return _every_combination(certificate, problem, model)
 
 
-def _same_space(certificate: Derivation, asked: Asked) -> None:
+def _same_space(certificate: Derivation, problem: VerifiedProblem) -> None:
     """Fields, values and variables must be those of the study."""
-    if list(asked.lists) != list(certificate.plan):
-        raise Refuted(f"the certificate is of plan fields {list(certificate.plan)}, the study of {list(asked.lists)}")
-    for name, values in asked.lists.items():
+    if list(problem.lists) != list(certificate.plan):
+        raise Refuted(f"the certificate is of plan fields {list(certificate.plan)}, the study of {list(problem.lists)}")
+    for name, values in problem.lists.items():
         if not np.array_equal(values, certificate.plan[name]):
-            what = f"search.allowed_values.{name}" if name in asked.values else f"plan field {name}"
+            what = f"search.allowed_values.{name}" if name in problem.values else f"plan field {name}"
             raise Refuted(f"{what}: the certificate has other values than the study")
     for name in certificate.held:
-        low, high = asked.space.hardware[name].low, asked.space.hardware[name].high
+        low, high = problem.space.hardware[name].low, problem.space.hardware[name].high
         for value in certificate.plan[name]:
             if not low * (1 - EDGE) <= value <= high * (1 + EDGE):
                 raise Refuted(f"search.allowed_values.{name}: {value:g} is outside {low:g} to {high:g}")
-    if certificate.variables != asked.variables:
-        raise Refuted(f"the certificate is of variables {certificate.variables}, the study of {asked.variables}")
+    if certificate.variables != problem.variables:
+        raise Refuted(f"the certificate is of variables {certificate.variables}, the study of {problem.variables}")
 
 
-def _same_rules(asked: Asked) -> None:
+def _same_rules(problem: VerifiedProblem) -> None:
     """Refuse listed values that change which plans are legal: that follows from workload and layout alone."""
-    known = _decisive(asked.scenario)
-    for name, values in asked.values.items():
+    expected = _decisive(problem.scenario)
+    for name, values in problem.values.items():
         for value in values:
-            there = _decisive(asked.space.place(asked.scenario, {name: float(value)}))
-            if not all(map(np.array_equal, known, there)):
+            there = _decisive(problem.space.place(problem.scenario, {name: float(value)}))
+            if not all(map(np.array_equal, expected, there)):
                 raise Refuted(
                     f"search.allowed_values.{name} decides which plans are legal: that nodes cover them is not known"
                 )
@@ -187,17 +187,17 @@ def _every_value(certificate: Derivation) -> None:
         raise Refuted(said + _shown_values(certificate, np.unravel_index(int(missing[0]), sizes)))
 
 
-def _shown_values(certificate: Derivation, place: Iterable[int | np.integer]) -> str:
+def _shown_values(certificate: Derivation, index: Iterable[int | np.integer]) -> str:
     """Listed values in words: `radix 64, wavelengths 8`."""
-    pairs = zip(certificate.held, place, strict=True)
+    pairs = zip(certificate.held, index, strict=True)
     return ", ".join(f"{name} {certificate.plan[name][at]:g}" for name, at in pairs)
 
 
-def _cell(place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _cell(index: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Number of a combination of values; the last field changes fastest."""
-    cell = np.zeros(len(place), dtype=np.int64)
+    cell = np.zeros(len(index), dtype=np.int64)
     for j, size in enumerate(sizes):
-        cell = cell * size + place[:, j]
+        cell = cell * size + index[:, j]
     return cell
 
 
@@ -208,11 +208,11 @@ def _expanded(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray
     line = np.repeat(np.arange(len(low)), volume)
     total: int = volume.sum()
     left = np.arange(total) - np.repeat(np.cumsum(volume) - volume, volume)
-    place = low[line]
+    index = low[line]
     for j in range(low.shape[1] - 1, -1, -1):
         left, step = np.divmod(left, width[line, j])
-        place[:, j] += step
-    return place, line
+        index[:, j] += step
+    return index, line
 
 
 def _parts(volume: np.ndarray) -> list[np.ndarray]:
@@ -220,19 +220,19 @@ def _parts(volume: np.ndarray) -> list[np.ndarray]:
     return np.split(np.arange(len(volume)), np.flatnonzero(np.diff(np.cumsum(volume) // PART)) + 1)
 
 
-def _every_plan(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
+def _every_plan(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
     sizes = certificate.sizes
     owner = np.full(int(sizes.prod()), -1, dtype=np.int32)
     for nodes in _parts(certificate.weights):
-        place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
-        owner[_cell(place, sizes)] = nodes[line]
-    plans, values = _legal(asked)
+        index, line = _expanded(certificate.low[nodes], certificate.high[nodes])
+        owner[_cell(index, sizes)] = nodes[line]
+    plans, values = _legal(problem)
     cell = (plans[:, None] * values + np.arange(values)).reshape(-1)
     without = cell[owner[cell] < 0]
     if len(without):
         missing = np.unique(without // values)
         there = np.all(owner.reshape(-1, values) >= 0, axis=1)
-        lost = missing[twins_of(missing, plans[there[plans]], asked.legal.lists, model) < 0]
+        lost = missing[twins_of(missing, plans[there[plans]], problem.legal.lists, model) < 0]
         _refuse(certificate, without[np.isin(without // values, lost)], len(cell), "are in no node")
     return Cover(len(cell), owner, True, len(without))
 
@@ -250,27 +250,27 @@ def _refuse(certificate: Derivation, lost: Int[np.ndarray, " k"], plans: int, wh
 
 
 def covered_by(
-    certificate: Derivation, asked: Asked, model: CheckedModel, chosen: Iterable[Bool[np.ndarray, " nodes"]]
+    certificate: Derivation, problem: VerifiedProblem, model: CheckedModel, chosen: Iterable[Bool[np.ndarray, " nodes"]]
 ) -> Iterator[str]:
     """For each choice of nodes the first legal plan that none of them stands for, in words; empty where there is none.
 
     The certificate as a whole has passed `cover`.
     """
-    if asked.combinations > MOST_COVERED or not certificate.plan:
+    if problem.combinations > MOST_COVERED or not certificate.plan:
         for some in chosen:
             try:
-                cover(_of_nodes(certificate, some), asked, model)
+                cover(_of_nodes(certificate, some), problem, model)
                 yield ""
             except Refuted as why:
                 yield str(why)
         return
     sizes, cells, lines = certificate.sizes, list[np.ndarray](), list[np.ndarray]()
     for nodes in _parts(certificate.weights):
-        place, line = _expanded(certificate.low[nodes], certificate.high[nodes])
-        cells.append(_cell(place, sizes))
+        index, line = _expanded(certificate.low[nodes], certificate.high[nodes])
+        cells.append(_cell(index, sizes))
         lines.append(nodes[line])
     cell, line = np.concatenate(cells), np.concatenate(lines)
-    wanted = _standing(certificate, asked, model, cell)
+    wanted = _standing(certificate, problem, model, cell)
     for some in chosen:
         there = np.zeros(int(sizes.prod()), dtype=bool)
         there[cell[some[line]]] = True
@@ -281,14 +281,14 @@ def covered_by(
             yield str(why)
 
 
-def _standing(certificate: Derivation, asked: Asked, model: CheckedModel, cell: np.ndarray) -> np.ndarray:
+def _standing(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel, cell: np.ndarray) -> np.ndarray:
     """Combinations, of those in nodes, that stand for all legal plans."""
-    plans, values = _legal(asked)
-    known = np.zeros(int(certificate.sizes.prod()) // values, dtype=bool)
-    known[cell // values] = True
-    missing, there = plans[~known[plans]], plans[known[plans]]
+    plans, values = _legal(problem)
+    covered = np.zeros(int(certificate.sizes.prod()) // values, dtype=bool)
+    covered[cell // values] = True
+    missing, there = plans[~covered[plans]], plans[covered[plans]]
     if len(missing):
-        plans = np.union1d(there, twins_of(missing, there, asked.legal.lists, model))
+        plans = np.union1d(there, twins_of(missing, there, problem.legal.lists, model))
     return (plans[:, None] * values + np.arange(values)).reshape(-1)
 
 
@@ -298,60 +298,63 @@ def _of_nodes(certificate: Derivation, some: np.ndarray) -> Derivation:
     return dataclasses.replace(certificate, low=low, high=high, best=best)
 
 
-def _legal(asked: Asked) -> tuple[Int[np.ndarray, " plans"], int]:
+def _legal(problem: VerifiedProblem) -> tuple[Int[np.ndarray, " plans"], int]:
     """(numbers of the legal combinations of the plan's own fields, combinations of listed values of each)."""
-    values = math.prod(len(asked.lists[name]) for name in asked.values)
-    return np.flatnonzero(asked.legal.flags()), values
+    values = math.prod(len(problem.lists[name]) for name in problem.values)
+    return np.flatnonzero(problem.legal.flags()), values
 
 
-def _value_by_value(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
+def _value_by_value(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
     """Cover of plans with too many listed values to write out: one combination of values after the other."""
     first, plans, exact = len(certificate.plan) - len(certificate.held), 0, True
-    own = dict(list(certificate.plan.items())[:first])
-    alone = dataclasses.replace(asked, space=_without_held(certificate, asked), values={})
-    for place in np.ndindex(*certificate.sizes[first:]):
-        mine = (certificate.low[:, first:] == place).all(axis=1)
+    plan_fields = dict(list(certificate.plan.items())[:first])
+    alone = dataclasses.replace(problem, space=_without_held(certificate, problem), values={})
+    for index in np.ndindex(*certificate.sizes[first:]):
+        mine = (certificate.low[:, first:] == index).all(axis=1)
         part = dataclasses.replace(
-            certificate, plan=own, held=(), low=certificate.low[mine, :first], high=certificate.high[mine, :first],
+            certificate, plan=plan_fields, held=(),
+            low=certificate.low[mine, :first], high=certificate.high[mine, :first],
             best=certificate.best[:, mine, :first],
         )  # fmt: skip
         try:
             result = cover(part, alone, model)
         except Refuted as why:
-            raise Refuted(f"{_shown_values(certificate, place)}: {why}") from why
+            raise Refuted(f"{_shown_values(certificate, index)}: {why}") from why
         plans, exact = plans + result.plans, exact and result.exact
     return Cover(plans, None, exact)
 
 
-def _without_held(certificate: Derivation, asked: Asked) -> DesignSpace:
-    free = {name: variable for name, variable in asked.space.hardware.items() if name not in certificate.held}
-    return DesignSpace(asked.space.plan, free)
+def _without_held(certificate: Derivation, problem: VerifiedProblem) -> DesignSpace:
+    free = {name: variable for name, variable in problem.space.hardware.items() if name not in certificate.held}
+    return DesignSpace(problem.space.plan, free)
 
 
-def _every_combination(certificate: Derivation, asked: Asked, model: CheckedModel) -> Cover:
+def _every_combination(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
     """Cover of too many plans: legal combinations of fields that no node leaves open, with full ranges of the rest."""
     low, high = certificate.low, certificate.high
     opened = np.any(low < high, axis=0)
     shut, names = ~opened, list(certificate.plan)
     inner = {name: certificate.plan[name] for name, open_ in zip(names, opened, strict=True) if open_}
     outer = {name: certificate.plan[name] for name in names if name not in inner}
-    decides = sorted(asked.legal.fields_of_rules.intersection(inner))
+    decides = sorted(problem.legal.fields_of_rules.intersection(inner))
     if decides:
         raise Refuted(f"nodes leave {decides[0]} open, which decides what is legal: combinations cannot be checked")
-    legal = legal_plans(outer, asked.scenario, **{name: float(values[0]) for name, values in inner.items()})
+    legal = legal_plans(outer, problem.scenario, **{name: float(values[0]) for name, values in inner.items()})
     if legal.combinations > MOST_COVERED:
-        raise Refuted(f"{asked.combinations:,} combinations of plan values are too many to check that nodes cover them")
-    sizes, whole = certificate.sizes, int(certificate.sizes[opened].prod())
+        raise Refuted(
+            f"{problem.combinations:,} combinations of plan values are too many to check that nodes cover them"
+        )
+    sizes, combinations = certificate.sizes, int(certificate.sizes[opened].prod())
     key = _cell(low[:, shut], sizes[shut])
-    full = certificate.weights == whole
+    full = certificate.weights == combinations
     covered, rest = set(key[full].tolist()), np.flatnonzero(~full & ~np.isin(key, key[full]))
     seen = np.zeros(0, dtype=np.int64)
     for nodes in _parts(certificate.weights[rest]):
-        place, line = _expanded(low[rest[nodes]], high[rest[nodes]])
-        inside = _cell(place[:, opened], sizes[opened])
-        seen = np.union1d(seen, key[rest[nodes]][line] * whole + inside)
-    owners, counts = np.unique(seen // whole, return_counts=True)
-    covered |= set(owners[counts == whole].tolist())
+        index, line = _expanded(low[rest[nodes]], high[rest[nodes]])
+        inside = _cell(index[:, opened], sizes[opened])
+        seen = np.union1d(seen, key[rest[nodes]][line] * combinations + inside)
+    owners, counts = np.unique(seen // combinations, return_counts=True)
+    covered |= set(owners[counts == combinations].tolist())
     numbers = np.flatnonzero(legal.flags())
     there = np.isin(numbers, np.fromiter(covered, dtype=np.int64))
     missing = numbers[~there]
@@ -361,4 +364,4 @@ def _every_combination(certificate: Derivation, asked: Asked, model: CheckedMode
             lost = legal.values(missing[~equal])
             first = ", ".join(f"{name} {column[0]:g}" for name, column in lost.items())
             raise Refuted(f"{int((~equal).sum()):,} combinations are not covered by nodes; the first: {first}")
-    return Cover(len(numbers) * whole, None, False, len(missing) * whole)
+    return Cover(len(numbers) * combinations, None, False, len(missing) * combinations)

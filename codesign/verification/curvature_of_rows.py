@@ -37,7 +37,7 @@ def check_directions(
     model: CheckedModel,
     rng: np.random.Generator,
     proven: Set[tuple[str, str]],
-    told: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> Directions:
     """Take random plans of random groups and move one open field to the value that each row is said to be least at.
 
@@ -46,7 +46,7 @@ def check_directions(
         model: evaluates.
         rng: chooses.
         proven: (row, field) whose direction is known from the structure of the model: not tested.
-        told: hears how many fields are done.
+        report: hears how many fields are done.
 
     Raises:
         Refuted: a row that is lower elsewhere, with plan and values.
@@ -56,24 +56,24 @@ def check_directions(
     used = {certificate.rows[int(row)] for row in np.unique(certificate.row)}
     fields = [j for j in range(opened.shape[1]) if opened[:, j].any()]
     names = list(certificate.plan)
-    asked = {(row, names[j]) for row in used for j in fields}
-    tested = asked - proven
+    required = {(row, names[j]) for row in used for j in fields}
+    tested = required - proven
     if not tested:
-        return Directions(len(asked))
+        return Directions(len(required))
     node = rng.choice(groups, DESIGNS)
     low, high = certificate.low[node], certificate.high[node]
-    place = rng.integers(low, high + 1)
+    index = rng.integers(low, high + 1)
     u = rng.uniform(size=(DESIGNS, len(certificate.variables)))
     u[::2] = np.round(u[::2])
-    before = model.exact(certificate.values(place), u).rows
+    before = model.exact(certificate.values(index), u).rows
     for done, j in enumerate(fields):
-        told(done, len(fields))
+        report(done, len(fields))
         for view in np.unique(certificate.view):
             seen = {certificate.rows[row] for row in np.flatnonzero(certificate.view == view)}
             rows = sorted(row for row in used & seen if (row, names[j]) in tested)
             if not rows:
                 continue
-            moved = place.copy()
+            moved = index.copy()
             moved[:, j] = certificate.best[view, node, j]
             columns = [model.names.index(row) for row in rows]
             after = model.exact(certificate.values(moved), u).rows[:, columns]
@@ -83,9 +83,9 @@ def check_directions(
                 value = certificate.plan[names[j]][moved[lane, j]]
                 raise Refuted(
                     f"{certificate.named(int(node[lane]))}: row {rows[k]} is not least at {names[j]} {value:g}: it is"
-                    f" {excess[lane, k]:.2g} lower at {certificate.plan[names[j]][place[lane, j]]:g}"
+                    f" {excess[lane, k]:.2g} lower at {certificate.plan[names[j]][index[lane, j]]:g}"
                 )
-    return Directions(len(asked) - len(tested), len(tested), DESIGNS)
+    return Directions(len(required) - len(tested), len(tested), DESIGNS)
 
 
 RULES = "rules of the plan"
@@ -104,8 +104,8 @@ def check_structure(certificate: Derivation, model: CheckedModel) -> tuple[set[t
     names, opened = list(certificate.plan), certificate.low < certificate.high
     open_fields = [j for j in range(len(names)) if opened[:, j].any()]
     values = certificate.values(certificate.low)
-    kept = [j for j in range(len(names)) if j not in open_fields]
-    listed = {names[j]: column for j, column in zip(kept, _distinct(values[:, kept]).T, strict=True)}
+    closed_fields = [j for j in range(len(names)) if j not in open_fields]
+    listed = {names[j]: column for j, column in zip(closed_fields, _distinct(values[:, closed_fields]).T, strict=True)}
     free = {names[j]: certificate.plan[names[j]] for j in open_fields}
     unproven, ways = model.judged(listed, free)
     used = {certificate.rows[int(row)] for row in np.unique(certificate.row)} | {GOAL}

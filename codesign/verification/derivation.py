@@ -80,10 +80,10 @@ class Derivation:
         """Plans, legal or not, that each node stands for."""
         return (self.high - self.low + 1).prod(axis=1)
 
-    def values(self, place: Int[np.ndarray, "k fields"]) -> Float[np.ndarray, "k fields"]:
+    def values(self, index: Int[np.ndarray, "k fields"]) -> Float[np.ndarray, "k fields"]:
         """Plan fields at these places."""
-        columns = [values[place[:, j]] for j, values in enumerate(self.plan.values())]
-        return np.stack(columns, axis=-1) if columns else np.zeros((len(place), 0))
+        columns = [values[index[:, j]] for j, values in enumerate(self.plan.values())]
+        return np.stack(columns, axis=-1) if columns else np.zeros((len(index), 0))
 
     def named(self, node: int) -> str:
         """A node as a reader wants it: `node 17 (tp 8, pp 4, offload_optimizer 0 to 1)`."""
@@ -153,12 +153,12 @@ def _refuse_others(
         Refuted: naming the column.
     """
     ends = ("low", "high", *(f"best.{k}" for k in range(len(views))))
-    known = {
+    columns_read = {
         "nodes": {"number", *(f"{end}.{name}" for end in ends for name in plan)},
         "points": {"sharpness", *(f"u.{name}" for name in variables)},
         "cuts": {"node", "point", "row", "weight", "round"},
     }
-    for (file, names), columns in zip(known.items(), (nodes, points, cuts), strict=True):
+    for (file, names), columns in zip(columns_read.items(), (nodes, points, cuts), strict=True):
         refuse_unread(file, columns, names)
 
 
@@ -173,29 +173,29 @@ def refuse_unread(file: str, columns: Iterable[str], names: Container[str]) -> N
         raise Refuted(f"{file}.parquet: nobody reads column {others[0]!r}")
 
 
-def claim_of(found: Any) -> StatedClaim:
+def claim_of(raw: Any) -> StatedClaim:
     """The claim as it was written.
 
     Raises:
         Refuted: numbers that no claim can have, or what is no claim.
     """
     try:
-        return _claim_of(dict[str, Any](found))
+        return _claim_of(dict[str, Any](raw))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise Refuted(f"the claim cannot be read: {type(error).__name__} {error}") from error
 
 
-def _claim_of(found: Mapping[str, Any]) -> StatedClaim:
-    values = {name: None if found.get(name) is None else float(found[name]) for name in ("best", "bound", "gap")}
-    design = {str(name): float(value) for name, value in dict[str, Any](found.get("design") or {}).items()}
-    if found["sense"] not in ("minimise", "maximise"):
-        raise Refuted(f"claim: sense is {found['sense']!r}, neither minimise nor maximise")
+def _claim_of(raw: Mapping[str, Any]) -> StatedClaim:
+    values = {name: None if raw.get(name) is None else float(raw[name]) for name in ("best", "bound", "gap")}
+    design = {str(name): float(value) for name, value in dict[str, Any](raw.get("design") or {}).items()}
+    if raw["sense"] not in ("minimise", "maximise"):
+        raise Refuted(f"claim: sense is {raw['sense']!r}, neither minimise nor maximise")
     for name, value in values.items():
         if value is not None and (not np.isfinite(value) or (name != "gap" and value <= 0)):
             raise Refuted(f"claim: {name} is {value:g}")
-    if not isinstance(found["infeasible"], bool):
-        raise ValueError(f"infeasible is {found['infeasible']!r}")
-    return StatedClaim(str(found["goal"]), str(found["sense"]), **values, infeasible=found["infeasible"], design=design)
+    if not isinstance(raw["infeasible"], bool):
+        raise ValueError(f"infeasible is {raw['infeasible']!r}")
+    return StatedClaim(str(raw["goal"]), str(raw["sense"]), **values, infeasible=raw["infeasible"], design=design)
 
 
 def column_table(columns: Mapping[str, np.ndarray], names: list[str], file: str, kind: type) -> np.ndarray:
@@ -240,33 +240,34 @@ def _best(
     return result
 
 
-def _check(found: Derivation) -> None:
+def _check(derivation: Derivation) -> None:
     """Check that all indices point into their tables and that no weight is negative.
 
     Raises:
         Refuted: naming the first that does not.
     """
-    if not found.rows or found.rows[0] != GOAL or len(set(found.rows)) < len(found.rows):
+    if not derivation.rows or derivation.rows[0] != GOAL or len(set(derivation.rows)) < len(derivation.rows):
         raise Refuted(f"certificate.json: rows must be {GOAL!r} and constraints, each once")
     for name, column, count in (
-        ("node", found.node, len(found.low)), ("point", found.point, len(found.u)), ("row", found.row, len(found.rows)),
+        ("node", derivation.node, len(derivation.low)), ("point", derivation.point, len(derivation.u)),
+        ("row", derivation.row, len(derivation.rows)),
     ):  # fmt: skip
         wrong = np.flatnonzero((column < 0) | (column >= count))
         if len(wrong):
             raise Refuted(f"cut {wrong[0]}: {name} {column[wrong[0]]} does not exist, there are {count}")
-    wrong = np.flatnonzero(found.weight < 0)
+    wrong = np.flatnonzero(derivation.weight < 0)
     if len(wrong):
         cut = int(wrong[0])
-        where = f"{found.named(int(found.node[cut]))}, row {found.rows[found.row[cut]]}"
-        raise Refuted(f"cut {cut} of {where}: its multiplier is negative, {found.weight[cut]:g}")
-    wrong = np.flatnonzero(((found.u < 0) | (found.u > 1)).any(axis=1) | (found.sharpness <= 0))
+        where = f"{derivation.named(int(derivation.node[cut]))}, row {derivation.rows[derivation.row[cut]]}"
+        raise Refuted(f"cut {cut} of {where}: its multiplier is negative, {derivation.weight[cut]:g}")
+    wrong = np.flatnonzero(((derivation.u < 0) | (derivation.u > 1)).any(axis=1) | (derivation.sharpness <= 0))
     if len(wrong):
         raise Refuted(f"point {wrong[0]} lies outside the box, or its sharpness is not positive")
-    own = len(found.plan) - len(found.held)
-    if (found.low[:, own:] != found.high[:, own:]).any():
+    plan_fields = len(derivation.plan) - len(derivation.held)
+    if (derivation.low[:, plan_fields:] != derivation.high[:, plan_fields:]).any():
         raise Refuted("nodes.parquet: a node leaves a listed variable open: each must be of one value")
-    inside = (found.low >= 0) & (found.low <= found.high) & (found.high < found.sizes)
-    inside &= ((found.best >= found.low) & (found.best <= found.high)).all(axis=0)
+    inside = (derivation.low >= 0) & (derivation.low <= derivation.high) & (derivation.high < derivation.sizes)
+    inside &= ((derivation.best >= derivation.low) & (derivation.best <= derivation.high)).all(axis=0)
     wrong = np.flatnonzero(~inside.all(axis=1))
     if len(wrong):
         raise Refuted(f"node {wrong[0]}: its ranges, or the values that it is taken at, are no places of the lists")
@@ -280,7 +281,7 @@ FLOOR, MOST = 1 << 14, 1_000_000  # designs tried where nobody says how many: at
 FEWEST = 1 << 10  # the same where every design has a bound of its own
 FEW = 0.2  # of the best designs are polished where there is no more time than for the fewest designs
 ALIKE = 1e-9  # what rounding may leave between two ways to price a design, in a logarithm
-Told = Callable[[str, int, int], None]
+Report = Callable[[str, int, int], None]
 
 
 @dataclass
@@ -312,11 +313,11 @@ class Attempt(Protocol):
     """Designs that are tried against a claim: `Attack`, `MixAttack`."""
 
     @property
-    def listed_whole(self) -> bool:
+    def listed_fully(self) -> bool:
         """True if each design has a bound of its own, derived anew: others lie nowhere between."""
         ...
 
-    def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
+    def run(self, count: int, rng: np.random.Generator, report: Callable[[int, int], None]) -> None:
         """Try so many."""
         ...
 
@@ -359,16 +360,16 @@ def least_designs(designs: int | AttackEffort) -> int:
     return designs if isinstance(designs, int) else designs.designs or 0
 
 
-def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generator, told: Told) -> int:
+def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generator, report: Report) -> int:
     """Try random designs, then polish the best; says how many of these."""
 
     def tell(done: int, total: int) -> None:
-        told("attack", done, total)
+        report("attack", done, total)
 
-    asked, share = designs if isinstance(designs, int) else designs.designs, 1.0
-    if asked is not None or isinstance(designs, int):
-        tried.run(asked or 0, rng, tell)
-    elif tried.listed_whole:
+    requested, share = designs if isinstance(designs, int) else designs.designs, 1.0
+    if requested is not None or isinstance(designs, int):
+        tried.run(requested or 0, rng, tell)
+    elif tried.listed_fully:
         tried.run(FEWEST, rng, tell)
     else:
         began = time.process_time()
@@ -379,5 +380,5 @@ def attacked(tried: Attempt, designs: int | AttackEffort, rng: np.random.Generat
             tried.run(min(int(possible), MOST), rng, tell)
         else:
             share = FEW
-    told("polishing", 0, 1)
+    report("polishing", 0, 1)
     return tried.polish(share)

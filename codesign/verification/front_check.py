@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 from ..core.jax_typed import asarray
 from ..study.objective import feasible_logs
 from .attack import EXTREME, Aim, Attack, aims_of, sample
+from .bound_check import VALUE as PRICED
+from .bound_check import described, listed_plans
 from .coverage import cover, covered_by
 from .curvature_of_rows import check_directions, check_structure
 from .derivation import (
@@ -19,7 +21,7 @@ from .derivation import (
     AttackEffort,
     Derivation,
     Refuted,
-    Told,
+    Report,
     alike,
     answered,
     attacked,
@@ -29,9 +31,7 @@ from .derivation import (
     refuse_unread,
 )
 from .inequality import SINGLE, UNIT, Sums, derive, per_unit
-from .model_answers import Asked, CheckedModel
-from .whole_check import VALUE as PRICED
-from .whole_check import described, listed_plans
+from .model_answers import CheckedModel, VerifiedProblem
 
 # A front as it was left: its designs, what is claimed of each, and the statements that these claims follow from.
 
@@ -60,13 +60,13 @@ class Statements:
 
     def words(self, one: int, metrics: Sequence[str], signs: Sequence[float]) -> str:
         """`that time_s is at least 3.8 where usd_per_million_tokens keeps to 0.95`."""
-        kept = [
+        level_texts = [
             f"{name} keeps to {math.exp(sign * level):.9g}"
             for name, sign, level in zip(metrics, signs, self.level[one].tolist(), strict=True)
             if math.isfinite(level)
         ]
         k, bound = int(self.metric[one]), float(self.bound[one])
-        where = f" where {' and '.join(kept)}" if kept else ""
+        where = f" where {' and '.join(level_texts)}" if level_texts else ""
         if math.isinf(bound):
             return f"that no design is feasible{where}"
         side = "at least" if signs[k] > 0 else "at most"
@@ -100,12 +100,12 @@ class Statements:
                 continue
             taken = np.where(weight > 0, level, 0.0) * weight
             least, size = least - taken, size + np.abs(taken)
-        own = sums.weights[:, columns[self.metric[one]]]
+        goal_weight = sums.weights[:, columns[self.metric[one]]]
         least = np.where(
             np.isfinite(size), least - 4 * len(columns) * UNIT * np.where(np.isfinite(size), size, 0.0), -np.inf
         )
-        bound = np.where(np.abs(own - 1.0) <= SINGLE, per_unit(least, own), -np.inf)
-        bound = np.where((own == 0) & (least > 0), np.inf, bound)
+        bound = np.where(np.abs(goal_weight - 1.0) <= SINGLE, per_unit(least, goal_weight), -np.inf)
+        bound = np.where((goal_weight == 0) & (least > 0), np.inf, bound)
         return bound >= self.bound[one]
 
 
@@ -114,7 +114,7 @@ class Front:
     """Claims of a front.
 
     metrics, signs: the first metric is the one that is bounded; -1 where more is better. values: of the designs.
-    designs: plan fields and hardware -> values. of: statement of each design. told: as the report has it.
+    designs: plan fields and hardware -> values. of: statement of each design. summary: as the report has it.
     """
 
     metrics: tuple[str, ...]
@@ -123,7 +123,7 @@ class Front:
     designs: dict[str, np.ndarray]
     of: Int[np.ndarray, " designs"]
     statements: Statements
-    told: Mapping[str, Any]
+    summary: Mapping[str, Any]
 
     @property
     def logs(self) -> Float[np.ndarray, "designs metrics"]:
@@ -148,20 +148,20 @@ def front_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, np.nda
         Refuted: missing parts, statements about nothing, numbers that no claim can have.
     """
     try:
-        told = header["front"]
-        metrics, more = tuple(map(str, told["metrics"])), set(map(str, told["maximised"]))
+        summary = header["front"]
+        metrics, more = tuple(map(str, summary["metrics"])), set(map(str, summary["maximised"]))
         signs = tuple(-1.0 if name in more else 1.0 for name in metrics)
-        values = np.array([[float(one["values"][name]) for name in metrics] for one in told["points"]])
-        kept, designs = tables["statements"], dict(tables["designs"])
+        values = np.array([[float(one["values"][name]) for name in metrics] for one in summary["points"]])
+        stored, designs = tables["statements"], dict(tables["designs"])
         of = np.asarray(designs.pop("statement"), dtype=np.int64)
-        refuse_unread("statements", kept, {"metric", "bound", *(f"level.{name}" for name in metrics[1:])})
-        level = [np.asarray(kept[f"level.{name}"], dtype=float) for name in metrics[1:]]
-        level = np.stack([np.full(len(kept["bound"]), np.inf), *level], axis=-1)
-        metric = np.asarray(kept["metric"], dtype=np.int64)
-        statements = Statements(metric, level, np.asarray(kept["bound"], dtype=float))
+        refuse_unread("statements", stored, {"metric", "bound", *(f"level.{name}" for name in metrics[1:])})
+        level = [np.asarray(stored[f"level.{name}"], dtype=float) for name in metrics[1:]]
+        level = np.stack([np.full(len(stored["bound"]), np.inf), *level], axis=-1)
+        metric = np.asarray(stored["metric"], dtype=np.int64)
+        statements = Statements(metric, level, np.asarray(stored["bound"], dtype=float))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Refuted(f"the front cannot be read: {type(error).__name__} {error}") from error
-    result = Front(metrics, signs, values.reshape(-1, len(metrics)), designs, of, statements, told)
+    result = Front(metrics, signs, values.reshape(-1, len(metrics)), designs, of, statements, summary)
     _check(result)
     return result
 
@@ -187,18 +187,20 @@ def check_points(front: Front) -> str:
         Refuted: naming the first design that does not.
     """
     logs, statements = front.logs, front.statements
-    for i, (one, own) in enumerate(zip(front.told["points"], front.of.tolist(), strict=True)):
-        bound = float(statements.bound[own])  # -inf where a search that was cut off has none
-        if statements.metric[own] != 0 or not feasible_logs((logs[i] - statements.level[own]).max()):
+    for i, (one, statement) in enumerate(zip(front.summary["points"], front.of.tolist(), strict=True)):
+        bound = float(statements.bound[statement])  # -inf where a search that was cut off has none
+        if statements.metric[statement] != 0 or not feasible_logs((logs[i] - statements.level[statement]).max()):
             raise Refuted(f"design {i} of the front rests on a statement about other designs")
         levels = [one.get("levels", {}).get(name, math.inf) for name in front.metrics]
-        known = np.exp(statements.level[own] * np.array(front.signs))
-        if not np.allclose(levels, np.where(np.isfinite(statements.level[own]), known, np.inf), rtol=VALUE, atol=0):
+        level = np.exp(statements.level[statement] * np.array(front.signs))
+        if not np.allclose(
+            levels, np.where(np.isfinite(statements.level[statement]), level, np.inf), rtol=VALUE, atol=0
+        ):
             raise Refuted(f"design {i} of the front is told to be bounded at levels other than its statement's")
-        known = {"bound": None, "gap": None}
+        level = {"bound": None, "gap": None}
         if math.isfinite(bound):
-            known = {"bound": math.exp(front.signs[0] * bound), "gap": math.expm1(logs[i, 0] - bound)}
-        for name, value in known.items():
+            level = {"bound": math.exp(front.signs[0] * bound), "gap": math.expm1(logs[i, 0] - bound)}
+        for name, value in level.items():
             said = one.get(name)
             if said is None or value is None:
                 wrong = said is not value
@@ -210,7 +212,7 @@ def check_points(front: Front) -> str:
             raise Refuted(f"design {i} of the front is called certified, but nothing bounds it")
         # One beyond its level, as far as rounding may be, says nothing against the bound, however steep the level's
         # price: the inequality of its node is tested at it like at every design of the attack.
-        if (logs[i] <= statements.level[own] + VALUE).all() and logs[i, 0] < bound - SAME:
+        if (logs[i] <= statements.level[statement] + VALUE).all() and logs[i, 0] < bound - SAME:
             raise Refuted(f"design {i} of the front is better than its bound")
     for i in range(len(logs)):
         better = (logs <= logs[i]).all(axis=1) & (logs < logs[i] - SAME).any(axis=1)
@@ -244,22 +246,24 @@ class Envelope:
     def impossible(self, values: Float[np.ndarray, "designs metrics"]) -> Int[np.ndarray, " some"]:
         """Designs that some statement says cannot be."""
         at = self.cell(values)
-        below = np.logical_or.reduce([place < 0 for place in at])
-        return np.flatnonzero(below | (values[:, 0] < self.bound[tuple(np.maximum(place, 0) for place in at)]))
+        below = np.logical_or.reduce([indices_of_axis < 0 for indices_of_axis in at])
+        return np.flatnonzero(
+            below | (values[:, 0] < self.bound[tuple(np.maximum(indices_of_axis, 0) for indices_of_axis in at)])
+        )
 
 
 def envelope(statements: Statements, more: Float[np.ndarray, "points metrics"]) -> Envelope:
     """Return the envelope of these statements; `more` are points whose coordinates are edges too."""
-    own, edges = statements.some(np.flatnonzero(statements.metric == 0)), list[np.ndarray]()
+    goal_bounds, edges = statements.some(np.flatnonzero(statements.metric == 0)), list[np.ndarray]()
     for k in range(1, statements.level.shape[1]):
         alone = (statements.metric == k) & np.isinf(statements.level).all(axis=1)
         least = float(statements.bound[alone].max(initial=-np.inf))
-        places = np.unique(np.concatenate([own.level[:, k], more[:, k]]))
+        places = np.unique(np.concatenate([goal_bounds.level[:, k], more[:, k]]))
         edges.append(np.concatenate([[least], places[np.isfinite(places) & (places > least)], [np.inf]]))
     bound = np.full([len(edge) - 1 for edge in edges], -np.inf)
-    last = [np.searchsorted(edge, own.level[:, k], side="right") - 2 for k, edge in enumerate(edges, start=1)]
+    last = [np.searchsorted(edge, goal_bounds.level[:, k], side="right") - 2 for k, edge in enumerate(edges, start=1)]
     some = np.logical_and.reduce([at >= 0 for at in last])
-    np.maximum.at(bound, tuple(at[some] for at in last), own.bound[some])
+    np.maximum.at(bound, tuple(at[some] for at in last), goal_bounds.bound[some])
     for axis in range(bound.ndim):
         bound = np.flip(np.maximum.accumulate(np.flip(bound, axis), axis=axis), axis)
     return Envelope(edges, bound)
@@ -273,12 +277,12 @@ def check_corners(front: Front) -> str:
     Raises:
         Refuted: a cell that no corner covers, or another volume.
     """
-    told = front.told
-    reference = front.logs_of([[told["reference"][name] for name in front.metrics]])[0]
-    _check_volume("hypervolume", told, front.logs, reference)
-    if told["hypervolume_at_most"] is None and not told["corners"]:
-        return f"hypervolume {told['hypervolume']:.6g}; nothing is claimed of any front whatever"
-    corners = front.logs_of(told["corners"])
+    summary = front.summary
+    reference = front.logs_of([[summary["reference"][name] for name in front.metrics]])[0]
+    _check_volume("hypervolume", summary, front.logs, reference)
+    if summary["hypervolume_at_most"] is None and not summary["corners"]:
+        return f"hypervolume {summary['hypervolume']:.6g}; nothing is claimed of any front whatever"
+    corners = front.logs_of(summary["corners"])
     left = envelope(front.statements, corners)
     corner = np.full(left.bound.shape, np.inf)
     first = [np.searchsorted(edge, corners[:, k] - SAME) for k, edge in enumerate(left.edges, start=1)]
@@ -288,14 +292,16 @@ def check_corners(front: Front) -> str:
         corner = np.minimum.accumulate(corner, axis=axis)
     if not ((corner <= left.bound + SAME) | np.isposinf(left.bound)).all():
         raise Refuted("the corners do not lie below every design that the statements allow")
-    _check_volume("hypervolume_at_most", told, corners, reference)
-    return f"hypervolume {told['hypervolume']:.6g}, of any front whatever at most {told['hypervolume_at_most']:.6g}"
+    _check_volume("hypervolume_at_most", summary, corners, reference)
+    return (
+        f"hypervolume {summary['hypervolume']:.6g}, of any front whatever at most {summary['hypervolume_at_most']:.6g}"
+    )
 
 
-def _check_volume(name: str, told: Mapping[str, Any], points: np.ndarray, reference: np.ndarray) -> None:
-    known = volume(points, reference)
-    if told[name] is None or not math.isclose(told[name], known, rel_tol=1e-9, abs_tol=VALUE):
-        raise Refuted(f"{name} is {known:.9g}, claimed is {told[name]}")
+def _check_volume(name: str, stated: Mapping[str, Any], points: np.ndarray, reference: np.ndarray) -> None:
+    derived = volume(points, reference)
+    if stated[name] is None or not math.isclose(stated[name], derived, rel_tol=1e-9, abs_tol=VALUE):
+        raise Refuted(f"{name} is {derived:.9g}, claimed is {stated[name]}")
 
 
 def volume(points: Float[np.ndarray, "points metrics"], reference: Float[np.ndarray, " metrics"]) -> float:
@@ -307,12 +313,12 @@ def volume(points: Float[np.ndarray, "points metrics"], reference: Float[np.ndar
     inside = inside[np.argsort(inside[:, 0], kind="stable")]
     edges = [np.unique(column) for column in inside[:, 1:].T]
     sizes = [np.diff(np.append(edge, last)) for edge, last in zip(edges, reference[1:], strict=True)]
-    place: list[np.ndarray] = [
+    indices: list[np.ndarray] = [
         np.searchsorted(edge, column) for edge, column in zip(edges, inside[:, 1:].T, strict=True)
     ]
     filled, total = np.zeros([len(edge) for edge in edges], dtype=bool), 0.0
     for i, width in enumerate(np.diff(np.append(inside[:, 0], reference[0]))):
-        filled[tuple(slice(at[i], None) for at in place)] = True
+        filled[tuple(slice(at[i], None) for at in indices)] = True
         if width > 0:
             area = filled.astype(float)
             for size in reversed(sizes):
@@ -325,59 +331,59 @@ AIMS = 16  # statements, spread over the front, that designs are searched agains
 
 
 def verify_front(
-    asked: Asked,
+    problem: VerifiedProblem,
     header: Mapping[str, Any],
     tables: Mapping[str, Mapping[str, np.ndarray]],
     attack: int | AttackEffort,
     seed: int,
-    told: Told = quiet,
+    report: Report = quiet,
     model: CheckedModel | None = None,
 ) -> Answer:
     """Check all that is claimed of a front.
 
     Args:
-        asked: the study; its goal is the front's first metric, `levelled` are the others.
+        problem: the study; its goal is the front's first metric, `levelled` are the others.
         header, tables: the certificate as it was left.
         attack: designs to try.
         seed: of these.
-        told: hears stage, done and total.
+        report: hears stage, done and total.
         model: that of the study, where it is traced already.
     """
 
     def check(answer: Answer) -> None:
         front, certificate = front_of(header, tables), derivation_of(header, tables)
-        _verify(answer, asked, front, certificate, model or CheckedModel(asked), attack, seed, told)
+        _verify(answer, problem, front, certificate, model or CheckedModel(problem), attack, seed, report)
 
     return answered(check)
 
 
 def _verify(
     answer: Answer,
-    asked: Asked,
+    problem: VerifiedProblem,
     front: Front,
     certificate: Derivation,
     model: CheckedModel,
     attack: int | AttackEffort,
     seed: int,
-    told: Told,
+    report: Report,
 ) -> None:
     rng, checks = np.random.default_rng(seed), answer.checks
-    if (front.metrics, front.signs) != ((asked.goal, *asked.levelled), (asked.sign, *asked.levelled.values())):
+    if (front.metrics, front.signs) != ((problem.goal, *problem.levelled), (problem.sign, *problem.levelled.values())):
         raise Refuted(f"the certificate is of a front of {', '.join(front.metrics)}, the study asks for another")
     checks.append(check_points(front))
-    place, u = _check_designs(front.designs, front.values, asked, model)
-    checks.append(f"all {len(place)} designs are legal and feasible, with the values that are claimed")
-    told("covering the space", 0, 1)
-    covered = cover(certificate, asked, model)
-    asked.legal.check(rng)
-    told("curvature", 0, 1)
+    index, u = _check_designs(front.designs, front.values, problem, model)
+    checks.append(f"all {len(index)} designs are legal and feasible, with the values that are claimed")
+    report("covering the space", 0, 1)
+    covered = cover(certificate, problem, model)
+    problem.legal.check(rng)
+    report("curvature", 0, 1)
     proven, text = check_structure(certificate, model)
     checks.append(text)
-    sums = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
+    sums = derive(certificate, model, lambda done, total: report("bounds anew", done, total))
     columns = [0, *(model.names.index(name) for name in model.levelled)]
     reached = (front.statements.reached(one, sums, columns) for one in range(len(front.statements)))
-    for one, missing in enumerate(covered_by(certificate, asked, model, reached)):
-        told("statements", one, len(front.statements))
+    for one, missing in enumerate(covered_by(certificate, problem, model, reached)):
+        report("statements", one, len(front.statements))
         if missing:
             said = front.statements.words(one, front.metrics, front.signs)
             raise Refuted(f"statement {one}, {said}: {missing}")
@@ -386,14 +392,16 @@ def _verify(
         f" {len(certificate.node):,} weighted tangents at {len(certificate.u):,} points"
     )
     checks.append(check_corners(front))
-    directions = check_directions(certificate, model, rng, proven, lambda done, total: told("directions", done, total))
+    directions = check_directions(
+        certificate, model, rng, proven, lambda done, total: report("directions", done, total)
+    )
     checks.extend([directions.text] * bool(directions.text))
-    tried = _attacker(front, asked, model, certificate)
-    tried = dataclasses.replace(tried, start=(place, u), certificate=certificate, sums=sums, covered=covered)
+    tried = _attacker(front, problem, model, certificate)
+    tried = dataclasses.replace(tried, start=(index, u), certificate=certificate, sums=sums, covered=covered)
     alike(tried.compare(least_designs(attack), rng))
-    lanes = attacked(tried, attack, rng, told)
+    lanes = attacked(tried, attack, rng, report)
     tried.refuse(
-        lambda at, there: described(asked, tried.lists, at, there), "a statement of the front says it cannot be"
+        lambda at, there: described(problem, tried.lists, at, there), "a statement of the front says it cannot be"
     )
     checks.append(
         f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, none beyond a statement;"
@@ -401,21 +409,21 @@ def _verify(
     )
     answer.numbers |= {"nodes": len(certificate.low), "cuts": len(certificate.node), "plans": covered.plans}
     answer.numbers |= {"every_plan": covered.exact, "distinct_plans": covered.distinct}
-    answer.numbers |= {"statements": len(front.statements), "designs": len(place), "tried": tried.tried}
+    answer.numbers |= {"statements": len(front.statements), "designs": len(index), "tried": tried.tried}
     answer.numbers |= {"feasible": tried.feasible, "polished": lanes, "held": tried.held}
     answer.line = (
-        f"verified: at the levels of each of the {len(place)} designs of the front no design has a {front.metrics[0]}"
+        f"verified: at the levels of each of the {len(index)} designs of the front no design has a {front.metrics[0]}"
         f" better by more than {front.worst:.3%}"
     )
 
 
-def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.ndarray) -> Answer:
+def verify_unproven(problem: VerifiedProblem, designs: Mapping[str, np.ndarray], values: np.ndarray) -> Answer:
     """Verify a front that nothing is proven of: its designs, with the values [designs, metrics] that are shown."""
 
     def check(answer: Answer) -> None:
-        place, _ = _check_designs(designs, values, asked, CheckedModel(asked))
+        index, _ = _check_designs(designs, values, problem, CheckedModel(problem))
         answer.line = (
-            f"nothing claimed to verify: the search proves nothing; its {len(place)} designs are feasible and have the"
+            f"nothing claimed to verify: the search proves nothing; its {len(index)} designs are feasible and have the"
             " values that are shown"
         )
 
@@ -423,14 +431,17 @@ def verify_unproven(asked: Asked, designs: Mapping[str, np.ndarray], values: np.
 
 
 def _check_designs(
-    designs: Mapping[str, np.ndarray], values: Float[np.ndarray, "designs metrics"], asked: Asked, model: CheckedModel
+    designs: Mapping[str, np.ndarray],
+    values: Float[np.ndarray, "designs metrics"],
+    problem: VerifiedProblem,
+    model: CheckedModel,
 ) -> tuple[Int[np.ndarray, "designs fields"], Float[np.ndarray, "designs variables"]]:
     """Places and coordinates of all designs, which are listed, legal, inside the box, feasible and as good as claimed.
 
     Raises:
         Refuted: naming the first that is not.
     """
-    space = asked.space
+    space = problem.space
     if set(designs) != {*space.plan, *space.hardware}:
         raise Refuted("designs.parquet has other variables than the study")
     for name, listed in space.lists.items():
@@ -443,12 +454,12 @@ def _check_designs(
         if len(wrong):
             value = designs[name][wrong[0]]
             raise Refuted(f"design {wrong[0]}: {name} = {value:g} is outside {variable.low:g} to {variable.high:g}")
-    legal = np.broadcast_to(asked.legal.keeps({name: designs[name] for name in space.plan}), len(values))
+    legal = np.broadcast_to(problem.legal.keeps({name: designs[name] for name in space.plan}), len(values))
     if not np.all(legal):
         raise Refuted(f"design {int(np.argmin(legal))}: its plan is not legal")
-    result = space.coordinates({name: asarray(designs[name]) for name in asked.variables})
+    result = space.coordinates({name: asarray(designs[name]) for name in problem.variables})
     count = len(values)
-    u = np.stack([np.zeros(count), *(np.clip(np.asarray(result[name]), 0.0, 1.0) for name in asked.variables)], -1)[
+    u = np.stack([np.zeros(count), *(np.clip(np.asarray(result[name]), 0.0, 1.0) for name in problem.variables)], -1)[
         :, 1:
     ]
     plan = np.stack([np.zeros(count), *(designs[name] for name in space.plan)], axis=-1)[:, 1:]
@@ -457,18 +468,18 @@ def _check_designs(
     if not feasible_logs(broken.max(initial=-np.inf)) or not np.isfinite(exact.rows[:, 0]).all():
         raise Refuted(f"design {int(np.argmax(broken))} breaks a constraint by {broken.max():.3g}")
     columns = [0, *(model.names.index(name) for name in model.levelled)]
-    signs = np.array([asked.sign, *asked.levelled.values()])
+    signs = np.array([problem.sign, *problem.levelled.values()])
     apart = np.abs(exact.rows[:, columns] - signs * np.log(values))
     if apart.max(initial=0.0) > PRICED:
         lane, k = np.unravel_index(int(apart.argmax()), apart.shape)
-        value, name = float(np.exp(signs[k] * exact.rows[lane, columns[k]])), (asked.goal, *asked.levelled)[k]
+        value, name = float(np.exp(signs[k] * exact.rows[lane, columns[k]])), (problem.goal, *problem.levelled)[k]
         raise Refuted(f"design {lane}: {name} is {value:.9g}, claimed is {values[lane, k]:.9g}")
-    return sample(plan, list(asked.lists.values())), u
+    return sample(plan, list(problem.lists.values())), u
 
 
-def _attacker(front: Front, asked: Asked, model: CheckedModel, certificate: Derivation) -> Attack:
+def _attacker(front: Front, problem: VerifiedProblem, model: CheckedModel, certificate: Derivation) -> Attack:
     """Against all statements; designs are kept and polished for some of them, spread over the front."""
-    lists, strongest = list(asked.lists.values()), front.statements.strongest()
+    lists, strongest = list(problem.lists.values()), front.statements.strongest()
     columns = [0, *(model.names.index(name) for name in model.levelled)]
     left = envelope(strongest, np.zeros((0, len(columns))))
 
@@ -484,5 +495,5 @@ def _attacker(front: Front, asked: Asked, model: CheckedModel, certificate: Deri
     held = np.zeros(len(model.constraints))
     aims = [Aim(0, EXTREME, np.concatenate([held, level])) for level in about.level[chosen, 1:]]
     return Attack(
-        model, lists, listed_plans(asked), certificate.low, certificate.high, below, [*aims_of(model), *aims],
+        model, lists, listed_plans(problem), certificate.low, certificate.high, below, [*aims_of(model), *aims],
     )  # fmt: skip

@@ -59,8 +59,8 @@ class CheckedBlend:
 
     def value(self, logs: Float[np.ndarray, "*points goals"]) -> Float[np.ndarray, "*points"]:
         """The blended log; inf where a goal is."""
-        known = np.asarray(np.isfinite(logs).all(axis=-1))
-        return np.where(known, self.tangent(np.where(known[..., None], logs, 0.0))[0], np.inf)
+        finite = np.asarray(np.isfinite(logs).all(axis=-1))
+        return np.where(finite, self.tangent(np.where(finite[..., None], logs, 0.0))[0], np.inf)
 
     def mean(self, points: Sequence[np.ndarray], shares: Float[np.ndarray, " points"]) -> tuple[float, np.ndarray]:
         """(constant, slopes) of the mean of the tangents at these points: below the blend everywhere."""
@@ -130,16 +130,16 @@ class StudyCases:
 
     def words(self, sign: float) -> str:
         """Name of the goal, where less (1) or more (-1) is better: `the mean of the worst 20 %`."""
-        known = HOW[self.how].replace("the mean", "the harmonic mean") if sign < 0 else HOW[self.how]
-        return known + (f" {100 * self.tail:.3g} %" if self.how == "cvar" else "")
+        how_text = HOW[self.how].replace("the mean", "the harmonic mean") if sign < 0 else HOW[self.how]
+        return how_text + (f" {100 * self.tail:.3g} %" if self.how == "cvar" else "")
 
     def blended(self, logs: Float[np.ndarray, "cases points"]) -> Float[np.ndarray, " points"]:
         """The goal's log; inf where a case has none."""
         return self.blend.value(logs.T)
 
-    def rows(self, found: Float[np.ndarray, "cases points rows"]) -> Float[np.ndarray, "points rows"]:
+    def rows(self, case_rows: Float[np.ndarray, "cases points rows"]) -> Float[np.ndarray, "points rows"]:
         """Rows over all cases, the goal's first; the others where they are largest."""
-        return np.concatenate([self.blended(found[:, :, 0])[:, None], found[:, :, 1:].max(axis=0)], axis=1)
+        return np.concatenate([self.blended(case_rows[:, :, 0])[:, None], case_rows[:, :, 1:].max(axis=0)], axis=1)
 
     def tangents(
         self,
@@ -158,14 +158,14 @@ class StudyCases:
         A case that has no number at a point takes no part there: no weight but of a geometric mean needs it, and that
         then has no number either.
         """
-        known = np.isfinite(value) & np.isfinite(slope).all(axis=-1)
-        value, slope = np.where(known, value, -np.inf), np.where(known[..., None], slope, 0.0)
+        finite = np.isfinite(value) & np.isfinite(slope).all(axis=-1)
+        value, slope = np.where(finite, value, -np.inf), np.where(finite[..., None], slope, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             goal, share = self.blend.tangent(value[:, :, 0].T)
             weight = np.exp(sharpness[:, None] * (value - value.max(axis=0)))
             weight /= weight.sum(axis=0)
         weight[:, :, 0] = share.T
-        values = (weight * np.where(known, value, 0.0)).sum(axis=0)
+        values = (weight * np.where(finite, value, 0.0)).sum(axis=0)
         values[:, 0] = goal
         return values, np.einsum("cpr,cprv->prv", weight, slope)
 

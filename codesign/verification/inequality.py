@@ -46,7 +46,7 @@ class Sums:
         return (below - there) / np.maximum(weights.sum(axis=1), 1.0)
 
 
-def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, int], None]) -> Sums:
+def derive(certificate: Derivation, model: CheckedModel, report: Callable[[int, int], None]) -> Sums:
     """Evaluate the model where the certificate says and add up: weak duality over the cube.
 
     For weights m >= 0 of tangents below rows, with those of the goal adding to 1 and constraints at most 0,
@@ -73,13 +73,16 @@ def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, in
     call = call.reshape(-1)
     by_call = np.argsort(call, kind="stable")
     value, slope = np.zeros(len(call)), np.zeros((len(call), len(certificate.variables)))
-    told(0, len(calls))
+    report(0, len(calls))
     for first in range(0, len(calls), TOGETHER):  # all rows of all calls at once would be ten times what is asked for
         give_back()
         there = calls[first : first + TOGETHER]
         plan, at = certificate.values(certificate.best[there[:, 1], there[:, 0]]), there[:, 2]
         values, slopes = model.tangents(
-            plan, certificate.u[at], certificate.sharpness[at], lambda done, first=first: told(first + done, len(calls))
+            plan,
+            certificate.u[at],
+            certificate.sharpness[at],
+            lambda done, first=first: report(first + done, len(calls)),
         )
         ends = np.searchsorted(call, (first, first + len(there)), sorter=by_call)
         cuts = by_call[slice(*ends)]
@@ -89,11 +92,11 @@ def derive(certificate: Derivation, model: CheckedModel, told: Callable[[int, in
 
 def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:
     """Place of each row of the certificate among the model's."""
-    known = model.names[: model.bounded]
+    bounded_names = model.names[: model.bounded]
     for name in certificate.rows:
-        if name not in known:
+        if name not in bounded_names:
             raise Refuted(f"row {name!r} of the certificate is no constraint of the study")
-    return np.array([known.index(name) for name in certificate.rows])
+    return np.array([bounded_names.index(name) for name in certificate.rows])
 
 
 def off(model: CheckedModel, row: np.ndarray, value: np.ndarray) -> np.ndarray:

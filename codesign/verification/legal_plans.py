@@ -55,7 +55,7 @@ class LegalPlans:
         self._reach = dict(zip(result, _reaching(self._program, len(self._leaves)), strict=True))
         self._rules = dict[str, np.ndarray]()
         for index, (rule, fields) in enumerate(self._reach.items()):
-            self._reach[rule], self._rules[rule] = _told_apart(fields, self._evaluated(index, fields))
+            self._reach[rule], self._rules[rule] = _relevant_fields(fields, self._evaluated(index, fields))
 
     @property
     def combinations(self) -> int:
@@ -88,7 +88,7 @@ class LegalPlans:
     def values(self, number: Int[np.ndarray, " k"]) -> dict[str, np.ndarray]:
         """Plan fields of numbered combinations."""
         places = np.unravel_index(number, self.sizes) if self.sizes else ()
-        return {name: values[place] for (name, values), place in zip(self.lists.items(), places, strict=True)}
+        return {name: values[index] for (name, values), index in zip(self.lists.items(), places, strict=True)}
 
     def sample(self, rng: np.random.Generator, most: int) -> Float[np.ndarray, "plans fields"]:
         """Random legal plans of the listed combinations, values of fields; fewer where they are rare."""
@@ -98,8 +98,8 @@ class LegalPlans:
             legal = np.flatnonzero(self.flags())
             number = np.sort(rng.choice(legal, min(most, len(legal)), replace=False))
             return np.stack([*self.values(number).values(), np.zeros(len(number))], axis=-1)[:, :-1]
-        place = self._stratified(rng, 64 * most)
-        return np.unique(self._table(place[self._kept(place)][:most]), axis=0)
+        index = self._stratified(rng, 64 * most)
+        return np.unique(self._table(index[self._legal_at(index)][:most]), axis=0)
 
     def check(self, rng: np.random.Generator) -> int:
         """Compare with all rules, evaluated plainly for random combinations; says how many.
@@ -109,34 +109,34 @@ class LegalPlans:
         """
         if not self.lists:
             return 0
-        place = self._stratified(rng, TESTED)
-        table = self._table(place)
+        index = self._stratified(rng, TESTED)
+        table = self._table(index)
         result: dict[str, jax.Array] = _plainly(self.scenario, dict(zip(self.lists, table.T, strict=True)))
-        plain = np.all([np.broadcast_to(np.asarray(value) <= 0, len(place)) for value in result.values()], axis=0)
-        wrong = np.flatnonzero(plain != self._kept(place))
+        plain = np.all([np.broadcast_to(np.asarray(value) <= 0, len(index)) for value in result.values()], axis=0)
+        wrong = np.flatnonzero(plain != self._legal_at(index))
         if len(wrong):
             words = ", ".join(f"{name} {value:g}" for name, value in zip(self.lists, table[wrong[0]], strict=True))
             raise Refuted(f"whether the plan {words} is legal depends on how its rules are evaluated")
-        return len(place)
+        return len(index)
 
     def keeps(self, columns: Mapping[str, np.ndarray]) -> Bool[np.ndarray, " plans"]:
         """True for plans, by the values of their fields, that keep every rule."""
-        place = [np.searchsorted(values, columns[name]) for name, values in self.lists.items()]
-        return self._kept(np.stack(place, axis=-1)) if place else np.ones(1, dtype=bool)
+        index = [np.searchsorted(values, columns[name]) for name, values in self.lists.items()]
+        return self._legal_at(np.stack(index, axis=-1)) if index else np.ones(1, dtype=bool)
 
     def _stratified(self, rng: np.random.Generator, count: int) -> Int[np.ndarray, "count fields"]:
         """Random combinations in which each value of each field comes equally often, as far as that goes."""
         columns = [rng.permutation(np.resize(np.arange(size), count)) for size in self.sizes]
         return np.stack(columns, axis=-1)
 
-    def _table(self, place: Int[np.ndarray, "k fields"]) -> Float[np.ndarray, "k fields"]:
-        return np.stack([values[place[:, j]] for j, values in enumerate(self.lists.values())], axis=-1)
+    def _table(self, index: Int[np.ndarray, "k fields"]) -> Float[np.ndarray, "k fields"]:
+        return np.stack([values[index[:, j]] for j, values in enumerate(self.lists.values())], axis=-1)
 
-    def _kept(self, place: Int[np.ndarray, "k fields"]) -> Bool[np.ndarray, " k"]:
+    def _legal_at(self, index: Int[np.ndarray, "k fields"]) -> Bool[np.ndarray, " k"]:
         """True for combinations, by the places of their values, that keep every rule."""
-        legal = np.ones(len(place), dtype=bool)
+        legal = np.ones(len(index), dtype=bool)
         for rule, fields in self._reach.items():
-            legal &= self._rules[rule][tuple(place[:, field] for field in fields)]
+            legal &= self._rules[rule][tuple(index[:, field] for field in fields)]
         return legal
 
     def _evaluated(self, rule: int, fields: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
@@ -145,7 +145,7 @@ class LegalPlans:
         count = math.prod(shape)
         if count > MOST_COMBINATIONS:
             raise Refuted(f"a rule of the plan depends on {count:,} combinations: which plans are legal is not known")
-        values, kept = list(self.lists.values()), np.empty(count, dtype=bool)
+        values, legal = list(self.lists.values()), np.empty(count, dtype=bool)
         program = self._program._replace(outputs=self._program.outputs[rule : rule + 1])
         for first in range(0, count, PART):
             number = np.arange(first, min(first + PART, count))
@@ -153,16 +153,16 @@ class LegalPlans:
             columns = [
                 each[places[i]] if i in places else np.full(len(number), each[0]) for i, each in enumerate(values)
             ]
-            kept[first : first + len(number)] = at_points(program, self._leaves, columns)[0].reshape(-1) <= 0
-        return kept.reshape(shape)
+            legal[first : first + len(number)] = at_points(program, self._leaves, columns)[0].reshape(-1) <= 0
+        return legal.reshape(shape)
 
 
-def _told_apart(fields: tuple[int, ...], kept: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
+def _relevant_fields(fields: tuple[int, ...], legal: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
     """Fields of which one value keeps a rule and another does not, and the table of these."""
-    for axis in reversed(range(kept.ndim)):
-        if bool(np.all(kept == kept.take([0], axis))):
-            kept, fields = np.asarray(kept.take(0, axis)), fields[:axis] + fields[axis + 1 :]
-    return fields, kept
+    for axis in reversed(range(legal.ndim)):
+        if bool(np.all(legal == legal.take([0], axis))):
+            legal, fields = np.asarray(legal.take(0, axis)), fields[:axis] + fields[axis + 1 :]
+    return fields, legal
 
 
 def _reaching(program: Program, leaves: int) -> list[tuple[int, ...]]:

@@ -83,11 +83,11 @@ class MixAttack:
     pools: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
     @property
-    def listed_whole(self) -> bool:
+    def listed_fully(self) -> bool:
         """False: tuples have no bounds of their own."""
         return False
 
-    def run(self, count: int, rng: np.random.Generator, told: Callable[[int, int], None]) -> None:
+    def run(self, count: int, rng: np.random.Generator, report: Callable[[int, int], None]) -> None:
         """Price so many designs, of all workloads together."""
         self.pools = [np.zeros(0, dtype=int) for _ in self.tables]
         if self.start is not None:
@@ -98,10 +98,10 @@ class MixAttack:
         for number, width in enumerate(widths):
             if self.tried >= count:
                 break
-            told(number, ROUNDS)
+            report(number, ROUNDS)
             u = self._places(float(width), rng, near=number >= ANYWHERE)
             self._take([self._plans(k, per, rng) for k in range(len(self.tables))], u)
-        told(ROUNDS, ROUNDS)
+        report(ROUNDS, ROUNDS)
 
     def _places(self, width: float, rng: np.random.Generator, *, near: bool) -> np.ndarray:
         """Hardware anywhere, some of it at edges, or around that of the best tuples."""
@@ -174,8 +174,8 @@ class MixAttack:
         joint, target = _Joint(self.models, self.blend), np.zeros(len(chosen), dtype=int)
         lane, u = polish(joint, table, starts, target, np.zeros((len(chosen), len(joint.constraints))))
         goals: list[np.ndarray] = []
-        for k, (model, own) in enumerate(zip(self.models, self.tables, strict=True)):
-            result = model.exact(own[plans[lane, k]], u)
+        for k, (model, plan_table) in enumerate(zip(self.models, self.tables, strict=True)):
+            result = model.exact(plan_table[plans[lane, k]], u)
             self.tried += len(u)
             goals.append(np.where(result.feasible, result.rows[:, 0], np.inf))
         held = self.blend.value(np.stack(goals, axis=-1))

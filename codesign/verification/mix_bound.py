@@ -106,8 +106,8 @@ class TupleProgramme:
         """One more tangent of the blend, if it is another."""
         value, slope = self.blend.tangent(point)
         constant = value - float(slope @ point)
-        known = np.abs(self.weights - slope).max(axis=1, initial=0.0) + np.abs(self.offset - constant)
-        if len(known) and known.min() < PRECISE:
+        distance = np.abs(self.weights - slope).max(axis=1, initial=0.0) + np.abs(self.offset - constant)
+        if len(distance) and distance.min() < PRECISE:
             return False
         self.points = np.concatenate([self.points, point[None]])
         self.weights, self.offset = np.concatenate([self.weights, slope[None]]), np.append(self.offset, constant)
@@ -115,18 +115,18 @@ class TupleProgramme:
 
     def rows(self, region: Region) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]], list[np.ndarray]]:
         """Rows of each workload: cuts of its plans, (cut, row) of limits that may bind in it, place of each plan."""
-        own, binding, place = list[np.ndarray](), list[tuple[np.ndarray, np.ndarray]](), list[np.ndarray]()
+        goal_cuts, binding, plan_index = list[np.ndarray](), list[tuple[np.ndarray, np.ndarray]](), list[np.ndarray]()
         for each, constant, mine in zip(self.cuts, self.constants, region.plans, strict=True):
             where = np.full(each.count, -1)
             where[mine] = np.arange(len(mine))
-            kept = np.flatnonzero(where[each.plan] >= 0)
-            slope = each.slope[kept, 1:]
-            most = constant[kept, 1:] + np.maximum(slope * region.low, slope * region.high).sum(axis=-1)
+            active = np.flatnonzero(where[each.plan] >= 0)
+            slope = each.slope[active, 1:]
+            most = constant[active, 1:] + np.maximum(slope * region.low, slope * region.high).sum(axis=-1)
             cut, row = np.nonzero(most > 0)
-            own.append(kept)
-            binding.append((kept[cut], 1 + row))
-            place.append(where)
-        return own, binding, place
+            goal_cuts.append(active)
+            binding.append((active[cut], 1 + row))
+            plan_index.append(where)
+        return goal_cuts, binding, plan_index
 
     def _build(self, region: Region) -> _Linear:
         """Columns: x, z, t of all plans, then the slack of limits and the blended goal R."""
@@ -134,13 +134,13 @@ class TupleProgramme:
         first, total, n = np.concatenate([[0], np.cumsum(sizes)]), sum(sizes), len(region.low)
         owner = np.repeat(np.arange(len(sizes)), sizes)
         width = total * (n + 2) + 2
-        own, binding, place = self.rows(region)
+        goal_cuts, binding, plan_index = self.rows(region)
         goals, limits = (list[tuple[np.ndarray, np.ndarray, np.ndarray]]() for _ in range(2))
         for k, each in enumerate(self.cuts):
-            plan = first[k] + place[k][each.plan[own[k]]]
-            goals.append((self.constants[k][own[k], 0], each.slope[own[k], 0], plan))
+            plan = first[k] + plan_index[k][each.plan[goal_cuts[k]]]
+            goals.append((self.constants[k][goal_cuts[k], 0], each.slope[goal_cuts[k], 0], plan))
             cut, row = binding[k]
-            limits.append((self.constants[k][cut, row], each.slope[cut, row], first[k] + place[k][each.plan[cut]]))
+            limits.append((self.constants[k][cut, row], each.slope[cut, row], first[k] + plan_index[k][each.plan[cut]]))
         blocks = [_of_plans(goals, total, n, goal=True), _of_plans(limits, total, n, goal=False)]
         x, z = np.repeat(np.arange(total), n), total + np.arange(total * n)
         row, one = np.arange(total * n), np.ones(total * n)
@@ -192,8 +192,8 @@ class TupleProgramme:
         if result.x is None or result.status != 0:
             return None
         multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
-        own, binding, _ = self.rows(region)
-        goals, limits = sum(map(len, own)), sum(len(cut) for cut, _ in binding)
+        goal_cuts, binding, _ = self.rows(region)
+        goals, limits = sum(map(len, goal_cuts)), sum(len(cut) for cut, _ in binding)
         other = -result.eqlin.marginals[count:].reshape(count - 1, n)
         return SolvedTuples(
             multipliers[:goals], multipliers[goals : goals + limits], multipliers[-len(self.weights) :],
@@ -202,13 +202,13 @@ class TupleProgramme:
             np.bincount(owner, result.x[total * (n + 1) : total * (n + 2)], minlength=count), float(result.x[-1]),
         )  # fmt: skip
 
-    def whole(self, region: Region) -> float:
+    def integer_optimum(self, region: Region) -> float:
         """The least over whole shares, as a mixed-integer solver has it."""
         made = self._build(region)
         low, high, cost = self._edges(len(made.owner), len(region.low), 0.0)
-        whole = (np.arange(len(cost)) < len(made.owner)).astype(int)
+        is_integral = (np.arange(len(cost)) < len(made.owner)).astype(int)
         result = scipy.optimize.milp(
-            cost, integrality=whole, bounds=scipy.optimize.Bounds(low, high),
+            cost, integrality=is_integral, bounds=scipy.optimize.Bounds(low, high),
             constraints=[
                 scipy.optimize.LinearConstraint(made.upper, -np.inf, made.right),
                 scipy.optimize.LinearConstraint(made.equal, made.sides, made.sides),
@@ -238,7 +238,7 @@ def _of_plans(
     return _matrix(np.concatenate(data), np.concatenate(row), np.concatenate(column), (len(plan), width))
 
 
-Told = Callable[[int, int], None]
+Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class Floors:
 
 
 def replayed(
-    certificate: MixDerivation, models: Sequence[CheckedModel], blend: CheckedBlend, target: float, told: Told
+    certificate: MixDerivation, models: Sequence[CheckedModel], blend: CheckedBlend, target: float, report: Report
 ) -> Floors:
     """Floors by all rounds in order, rounded outward.
 
@@ -282,7 +282,7 @@ def replayed(
         constant, weights = constants(duals, blend)
         lower: list[np.ndarray] = []
         for k, (part, model) in enumerate(zip(parts, models, strict=True)):
-            told(number * len(parts) + k, len(certificate.rounds) * len(parts))
+            report(number * len(parts) + k, len(certificate.rounds) * len(parts))
             cuts = np.flatnonzero((part.round == number) & left[k][part.plans.node])
             used += len(cuts)
             try:
@@ -316,18 +316,18 @@ def sum_below(terms: Sequence[float], last: np.ndarray) -> np.ndarray:
 
 
 def _leaned(
-    part: Part, model: CheckedModel, cuts: np.ndarray, asked: np.ndarray, weight: float, slope: np.ndarray
+    part: Part, model: CheckedModel, cuts: np.ndarray, required: np.ndarray, weight: float, slope: np.ndarray
 ) -> Float[np.ndarray, " asked"]:
     """Below w goal + m . u of each plan asked for, wherever its limits hold; inf where they never do.
 
     Weights of the goal add to 1 before they are scaled by w; those of limits are what they are.
     """
     plans = part.plans
-    place = np.cumsum(asked) - 1
-    node, row, count = place[plans.node[cuts]], plans.row[cuts], int(asked.sum())
+    plan_index = np.cumsum(required) - 1
+    node, row, count = plan_index[plans.node[cuts]], plans.row[cuts], int(required.sum())
     goal = np.bincount(node, weights=np.where(row == 0, plans.weight[cuts], 0.0), minlength=count)
     none = np.flatnonzero(np.bincount(node, minlength=count) == 0)
-    numbers = np.flatnonzero(asked)
+    numbers = np.flatnonzero(required)
     if len(none):
         first = plans.named(int(numbers[none[0]]))
         raise Refuted(f"{len(none):,} plans that reach less than is claimed have no weights; the first: {first}")
@@ -401,7 +401,7 @@ def bounded(
     blend: CheckedBlend,
     points: Float[np.ndarray, "points workloads"],
     target: float,
-    told: Callable[[int, int], None],
+    report: Callable[[int, int], None],
     most: int = MOST_PARTS,
 ) -> FoundTuple:
     """Bound all tuples by the target; where that fails, by what a mixed-integer solver says.
@@ -411,7 +411,7 @@ def bounded(
         blend: of their goals.
         points: logs of goals at which the blend is linearised at first.
         target: log that no tuple should lie below.
-        told: hears how many parts are done.
+        report: hears how many parts are done.
         most: parts.
     """
     width, done = int(cuts[0].u.shape[1]), 0
@@ -419,13 +419,13 @@ def bounded(
     waiting, programme = [start], TupleProgramme(cuts, blend, points)
     while waiting:
         region = waiting.pop()
-        told(done, done + len(waiting) + 1)
+        report(done, done + len(waiting) + 1)
         bound, region, solved = _proven(programme, region, target)
         done += 1
         if bound >= target:
             continue
         if done >= most or region.tuples == 1:
-            return FoundTuple(programme.whole(start), done, trusted=True)
+            return FoundTuple(programme.integer_optimum(start), done, trusted=True)
         waiting += _split(region, solved)
     return FoundTuple(target, done)
 
@@ -452,16 +452,16 @@ def _checked(programme: TupleProgramme, solved: SolvedTuples, region: Region, ta
         return -np.inf, region
     duals = Duals(programme.points, each / each.sum(), solved.slopes)
     constant, weights = constants(duals, programme.blend)
-    own, binding, place = programme.rows(region)
+    goal_cuts, binding, plan_index = programme.rows(region)
     lower, goals, limits = list[np.ndarray](), 0, 0
-    for k, (kept, (cut, row)) in enumerate(zip(own, binding, strict=True)):
-        goal, limit = solved.goal[goals : goals + len(kept)], solved.limit[limits : limits + len(cut)]
-        goals, limits = goals + len(kept), limits + len(cut)
+    for k, (goal_rows, (cut, row)) in enumerate(zip(goal_cuts, binding, strict=True)):
+        goal, limit = solved.goal[goals : goals + len(goal_rows)], solved.limit[limits : limits + len(cut)]
+        goals, limits = goals + len(goal_rows), limits + len(cut)
         count = len(region.plans[k])
-        of_goal, of_limit = place[k][cuts[k].plan[kept]], place[k][cuts[k].plan[cut]]
+        of_goal, of_limit = plan_index[k][cuts[k].plan[goal_rows]], plan_index[k][cuts[k].plan[cut]]
         goal = _scaled(goal, of_goal, count, weights[k])
         node, weight = np.concatenate([of_goal, of_limit]), np.concatenate([goal, limit])
-        at, rows = np.concatenate([kept, cut]), np.concatenate([np.zeros(len(kept), dtype=int), row])
+        at, rows = np.concatenate([goal_rows, cut]), np.concatenate([np.zeros(len(goal_rows), dtype=int), row])
         result = summed(node, weight, cuts[k].value[at, rows], cuts[k].slope[at, rows], cuts[k].u[at], count, TOLERATED)
         lower.append(_least(*result, solved.slopes[k], region))
     least = [float(values.min(initial=np.inf)) for values in lower]
@@ -479,8 +479,8 @@ def _scaled(goal: np.ndarray, plan: np.ndarray, count: int, weight: float) -> np
     """Multipliers of goal rows, scaled so that they add to `weight` for every plan; all alike where there are none."""
     total = np.bincount(plan, weights=goal, minlength=count)
     alone = 1.0 / np.maximum(np.bincount(plan, minlength=count), 1)
-    known = total > 1e-9 * weight
-    return weight * np.where(known[plan], goal / np.where(known, total, 1.0)[plan], alone[plan])
+    scalable = total > 1e-9 * weight
+    return weight * np.where(scalable[plan], goal / np.where(scalable, total, 1.0)[plan], alone[plan])
 
 
 def _least(

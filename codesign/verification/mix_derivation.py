@@ -84,13 +84,13 @@ def mix_derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[st
     return MixDerivation(claim, parts, offset, rounds, points)
 
 
-def _numbers(found: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
+def _numbers(values: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
     """An array of this shape.
 
     Raises:
         Refuted: it has another, or holds what is no number.
     """
-    array = np.asarray(found, dtype=float)
+    array = np.asarray(values, dtype=float)
     if array.size == 0 and -1 in shape:
         return np.zeros(tuple(max(n, 0) for n in shape))
     if array.ndim != len(shape) or any(n not in (-1, m) for n, m in zip(shape, array.shape, strict=True)):
@@ -100,12 +100,12 @@ def _numbers(found: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
     return array
 
 
-def _duals(number: int, found: Mapping[str, Any], workloads: int, variables: int) -> Duals:
+def _duals(number: int, stored: Mapping[str, Any], workloads: int, variables: int) -> Duals:
     """A round whose shares are a mean and whose prices on hardware cancel, up to rounding."""
     what = f"round {number}:"
-    points = _numbers(found["points"], (-1, workloads), f"{what} points")
-    shares = _numbers(found["shares"], (len(points),), f"{what} shares")
-    slopes = _numbers(found["slopes"], (workloads, variables), f"{what} slopes")
+    points = _numbers(stored["points"], (-1, workloads), f"{what} points")
+    shares = _numbers(stored["shares"], (len(points),), f"{what} shares")
+    slopes = _numbers(stored["slopes"], (workloads, variables), f"{what} slopes")
     if (shares < 0).any() or not abs(shares.sum() - 1.0) <= STRAY:
         raise Refuted(f"{what} the shares of the blend's tangents are negative or add to {shares.sum():.9g}, not to 1")
     stray = float(np.abs(slopes.sum(axis=0)).max(initial=0.0))
@@ -123,7 +123,7 @@ def _parts(
     nodes, cuts, tangents = tables["nodes"], tables["cuts"], tables["tangents"]
     workload = column_table(nodes, ["workload"], "nodes", int)[:, 0]
     node, number = column_table(cuts, ["node", "round"], "cuts", int).T
-    asked, point = column_table(tangents, ["node", "point"], "tangents", int).T
+    tangent_node, point = column_table(tangents, ["node", "point"], "tangents", int).T
     fields = {name for entry in workloads for name in entry["plan"]}
     refuse_unread("nodes", nodes, {"number", "workload", *(f"at.{name}" for name in fields)})
     refuse_unread("tangents", tangents, {"node", "point"})
@@ -131,33 +131,34 @@ def _parts(
     _within(workload, len(workloads), "nodes.parquet: workload")
     _within(node, len(workload), "cuts.parquet: node")
     _within(number, rounds, "cuts.parquet: round")
-    _within(asked, len(workload), "tangents.parquet: node")
+    _within(tangent_node, len(workload), "tangents.parquet: node")
     _within(point, count, "tangents.parquet: point")
-    place = np.zeros(len(workload), dtype=np.int64)  # of a node among those of its workload
+    node_index = np.zeros(len(workload), dtype=np.int64)  # of a node among those of its workload
     parts: list[Part] = []
     for k, entry in enumerate(workloads):
         name, mine = str(entry["name"]), workload == k
-        place[mine] = np.arange(mine.sum())
-        own, seen = np.flatnonzero(mine[node]), mine[asked]
-        columns: dict[str, np.ndarray] = {"number": place[mine]}
+        node_index[mine] = np.arange(mine.sum())
+        part_cuts, seen = np.flatnonzero(mine[node]), mine[tangent_node]
+        columns: dict[str, np.ndarray] = {"number": node_index[mine]}
         for field in entry["plan"]:
             at = column_table(nodes, [f"at.{field}"], "nodes", int)[mine, 0]
             columns |= {f"low.{field}": at, f"high.{field}": at}
-        kept = {
+        part_tables = {
             "nodes": columns,
             "points": tables["points"],
-            "cuts": {column: np.asarray(values)[own] for column, values in cuts.items()} | {"node": place[node[own]]},
+            "cuts": {column: np.asarray(values)[part_cuts] for column, values in cuts.items()}
+            | {"node": node_index[node[part_cuts]]},
         }
         header = {
             "claim": {"goal": "", "sense": "minimise", "infeasible": False},
             "rows": entry["rows"], "plan": entry["plan"], "variables": variables, "views": {}, "version": VERSION,
-            "counts": {"nodes": int(mine.sum()), "points": count, "cuts": len(own)},
+            "counts": {"nodes": int(mine.sum()), "points": count, "cuts": len(part_cuts)},
         }  # fmt: skip
         try:
-            plans = derivation_of(header, kept)
+            plans = derivation_of(header, part_tables)
         except Refuted as why:
             raise Refuted(f"{name}: {why}") from why
-        parts.append(Part(name, plans, number[own], place[asked[seen]], point[seen]))
+        parts.append(Part(name, plans, number[part_cuts], node_index[tangent_node[seen]], point[seen]))
     return tuple(parts)
 
 

@@ -37,7 +37,7 @@ COMPARED = 64  # pairs of plans that should be equal, priced without tables
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerifiedProblem:
     """A study as its configuration says it.
 
     goal: name of what is optimised: the objective's, or a variable of the space (`search=inverse`); sign: 1 where less
@@ -65,7 +65,7 @@ class Asked:
         return [self.scenario] if self.cases is None else self.cases.scenarios
 
     @property
-    def nominal(self) -> "Asked":
+    def nominal(self) -> "VerifiedProblem":
         """Copy that is judged in the scenario alone."""
         return dataclasses.replace(self, cases=None)
 
@@ -150,45 +150,45 @@ class CheckedModel:
     tables of the plan.
     """
 
-    def __init__(self, asked: Asked):
-        self.asked, self.evaluated = asked, 0
-        self.fields, self.variables = tuple(asked.lists), asked.variables
-        self._free = np.array([asked.space.names.index(name) for name in self.variables], dtype=int)
-        somewhere = {name: values[0] for name, values in asked.space.lists.items()}
-        somewhere |= {name: variable.low for name, variable in asked.space.hardware.items()}
-        shares = asked.objective.usages(asked.metrics(somewhere))
-        reserves = reserve_shares(asked.scenario, tight_tiers(asked.scenario, asked.space))
+    def __init__(self, problem: VerifiedProblem):
+        self.problem, self.evaluated = problem, 0
+        self.fields, self.variables = tuple(problem.lists), problem.variables
+        self._free = np.array([problem.space.names.index(name) for name in self.variables], dtype=int)
+        somewhere = {name: values[0] for name, values in problem.space.lists.items()}
+        somewhere |= {name: variable.low for name, variable in problem.space.hardware.items()}
+        shares = problem.objective.usages(problem.metrics(somewhere))
+        reserves = reserve_shares(problem.scenario, tight_tiers(problem.scenario, problem.space))
         self.constraints = tuple(sorted({*shares, *reserves}))
-        self.levelled = tuple(LEVELLED + name for name in asked.levelled)
-        self.names = (GOAL, *self.constraints, *self.levelled, *asked.targets)
-        self.bounded = len(self.names) - len(asked.targets)
-        self.keys = tuple(name if name in reserves else f"{place:03d}" for place, name in enumerate(self.names))
-        space = dataclasses.replace(asked.space, given=tuple(sorted(asked.values)))
-        self.program = row_program(asked.scenario, space, tuple(space.plan), self._rows, self.keys[0])
+        self.levelled = tuple(LEVELLED + name for name in problem.levelled)
+        self.names = (GOAL, *self.constraints, *self.levelled, *problem.targets)
+        self.bounded = len(self.names) - len(problem.targets)
+        self.keys = tuple(name if name in reserves else f"{number:03d}" for number, name in enumerate(self.names))
+        space = dataclasses.replace(problem.space, given=tuple(sorted(problem.values)))
+        self.program = row_program(problem.scenario, space, tuple(space.plan), self._rows, self.keys[0])
         self._order = np.array([self.program.names.index(key) for key in self.keys])
         self._tangents = self._derived()
         looped = any(equation.name in LOOPS for equation in self.program.program.equations)
         self._block = LOOPED_BLOCK if looped else TANGENT_BLOCK
         self._plain = running(self.program.program)
-        values = {name: np.unique(column) for name, column in asked.space.lists.items()}
+        values = {name: np.unique(column) for name, column in problem.space.lists.items()}
         self._tabled, self.tabled = Points(self.program, values, slopes=False), True
         self.off, self.steep = np.full(self.bounded, TOLERATED), np.ones(self.bounded, dtype=bool)
 
     @property
     def cases(self) -> StudyCases | None:
         """Cases that designs are judged in, where some constants are uncertain."""
-        return self.asked.cases
+        return self.problem.cases
 
     def _rows(self, metrics: Metrics, hardware: dict[str, Array]) -> dict[str, Array]:
         """Every row by its key, but for those that come with a program."""
-        shares, asked = self.asked.objective.usages(metrics), self.asked
-        result = {self.keys[0]: asked.sign * jnp.log(asked.value(metrics, hardware))}
+        shares, problem = self.problem.objective.usages(metrics), self.problem
+        result = {self.keys[0]: problem.sign * jnp.log(problem.value(metrics, hardware))}
         for key, name in zip(self.keys[1:], self.names[1:], strict=True):
             if name in self.constraints and key.isdigit() and int(key) <= len(self.constraints):
                 result[key] = jnp.log(at_least(shares[name], LEAST_SHARE))
             elif name in self.levelled:
                 metric = name.removeprefix(LEVELLED)
-                result[key] = asked.levelled[metric] * jnp.log(metrics.get(metric))
+                result[key] = problem.levelled[metric] * jnp.log(metrics.get(metric))
             elif key.isdigit():
                 result[key] = jnp.log(metrics.get(name))
         return result
@@ -217,13 +217,17 @@ class CheckedModel:
 
     def _judgements(self, listed: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray]) -> list[Judgement]:
         """Judge all values of the listed variables at once; where that does not prove all rows, each combination."""
-        held = {name: np.unique(listed[name]) for name in self.asked.values}
-        own = [name for name in listed if name not in held]
-        table = np.unique(np.stack([listed[name] for name in own], axis=-1), axis=0) if own else np.zeros((1, 0))
-        plans = dict(zip(own, table.T, strict=True))
+        held = {name: np.unique(listed[name]) for name in self.problem.values}
+        free_fields = [name for name in listed if name not in held]
+        table = (
+            np.unique(np.stack([listed[name] for name in free_fields], axis=-1), axis=0)
+            if free_fields
+            else np.zeros((1, 0))
+        )
+        plans = dict(zip(free_fields, table.T, strict=True))
 
         def judged(held: Mapping[str, Sequence[float]]) -> Judgement:
-            return judge(self.program, self.asked.scenarios, plans, free, held, ordered=tuple(free))
+            return judge(self.program, self.problem.scenarios, plans, free, held, ordered=tuple(free))
 
         together = judged({name: values.tolist() for name, values in held.items()})
         if not held or not together.unproven:
@@ -240,7 +244,7 @@ class CheckedModel:
     @property
     def _leaves(self) -> list[list[np.ndarray]]:
         """Numbers of the scenario in every case, each with an axis of points."""
-        return [[np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(one)] for one in self.asked.scenarios]
+        return [[np.asarray(leaf)[..., None] for leaf in jax.tree.leaves(one)] for one in self.problem.scenarios]
 
     def _columns(self, plan: np.ndarray, u: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Inputs of the program for the plan, and for the variables."""
@@ -270,8 +274,8 @@ class CheckedModel:
         self, plans: Mapping[str, np.ndarray], free: Mapping[str, np.ndarray] | None = None
     ) -> Int[np.ndarray, " plans"]:
         """Equal numbers for plans whose rows are equal in every case, at any hardware and with each value of `free`."""
-        space, scenarios = self.asked.space, self.asked.scenarios
-        held = dataclasses.replace(space, given=tuple(sorted(self.asked.values)))
+        space, scenarios = self.problem.space, self.problem.scenarios
+        held = dataclasses.replace(space, given=tuple(sorted(self.problem.values)))
         program = row_program(scenarios[0], held, (*plans, *(free or {})), self._rows, self.keys[0])
         only = program.program._replace(outputs=program.program.outputs[:-1])  # rules: they are legal
         return classes_of_plans(only, program.leaves, scenarios, plans, free)
@@ -280,11 +284,11 @@ class CheckedModel:
         """Largest difference between rows of some pairs of plans, at random hardware, priced without tables."""
         rng = np.random.default_rng(0)
         pair = rng.integers(0, len(next(iter(plans.values()))), COMPARED)
-        held = [rng.choice(self.asked.lists[name], COMPARED) for name in sorted(self.asked.values)]
+        held = [rng.choice(self.problem.lists[name], COMPARED) for name in sorted(self.problem.values)]
         u, rows = rng.uniform(size=(COMPARED, len(self.variables))), list[np.ndarray]()
         for side in (plans, others):
-            own = [side[name][pair] for name in self.fields if name in side]
-            fields, values = self._columns(np.stack([*own, *held], axis=-1), u)
+            free = [side[name][pair] for name in self.fields if name in side]
+            fields, values = self._columns(np.stack([*free, *held], axis=-1), u)
             result = [self._plain(*leaves, *fields, *values)[:-1] for leaves in self._leaves]
             rows.append(np.array([[np.broadcast_to(row, (COMPARED,)) for row in one] for one in result]))
         same = (rows[0] == rows[1]) | (np.isnan(rows[0]) & np.isnan(rows[1]))
@@ -302,13 +306,13 @@ class CheckedModel:
             return value[self._order], slopes[self._order][:, self._free]
 
         numbers = [jax.ShapeDtypeStruct((len(names),), float) for names in (self.fields, self.variables)]
-        return running(flatten(make_jaxpr(tangent)(self.asked.scenario, *numbers, 1.0)))
+        return running(flatten(make_jaxpr(tangent)(self.problem.scenario, *numbers, 1.0)))
 
     def tangents(
-        self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, told: Callable[[int], None] = lambda done: None
+        self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, report: Callable[[int], None] = lambda done: None
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, "points rows variables"]]:
-        """Values and slopes of all rows, over all cases; `told` hears how many points are done."""
-        count, cases, every = len(plan), self.asked.cases, self._leaves
+        """Values and slopes of all rows, over all cases; `report` hears how many points are done."""
+        count, cases, every = len(plan), self.problem.cases, self._leaves
         self.evaluated += count
 
         def one(leaves: list[np.ndarray], part: slice) -> tuple[np.ndarray, ...]:
@@ -330,7 +334,7 @@ class CheckedModel:
                     values, slopes = (np.empty((count, *each.shape[1:])) for each in (value, slope))
                 values[part], slopes[part] = value, slope
                 done += len(value)
-                told(done)
+                report(done)
         return values, slopes
 
     def _parts(self, count: int) -> list[slice]:
@@ -347,12 +351,12 @@ class CheckedModel:
         """
         self.evaluated += len(plan)
         result, broken = self._in_cases(plan, u, sharing=sharing)
-        rows = result[0] if self.asked.cases is None else self.asked.cases.rows(result)
+        rows = result[0] if self.problem.cases is None else self.problem.cases.rows(result)
         return Exact(rows, self._holds(rows[None], broken.max(axis=0)[None])[0])
 
     def holds(self, plan: np.ndarray, u: np.ndarray, case: int | None = None, *, sharing: bool = False) -> np.ndarray:
         """[cases, designs] whether designs keep every constraint in one case, or in each."""
-        cases = self.asked.scenarios if case is None else self.asked.scenarios[case : case + 1]
+        cases = self.problem.scenarios if case is None else self.problem.scenarios[case : case + 1]
         return self._holds(*self._in_cases(plan, u, cases, sharing=sharing))
 
     def _holds(self, rows: np.ndarray, broken: np.ndarray) -> np.ndarray:
@@ -374,7 +378,7 @@ class CheckedModel:
         self, plan: np.ndarray, u: np.ndarray, cases: Sequence[Scenario] = (), *, sharing: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """(rows [cases, designs, rows], largest violation of a rule of the plan [cases, designs])."""
-        cases = cases or self.asked.scenarios
+        cases = cases or self.problem.scenarios
         fields, values = self._columns(plan, u)
         if not self.tabled:
             return self._without_tables(len(plan), [*fields, *values], cases)

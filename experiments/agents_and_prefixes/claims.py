@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from codesign.commands import prepare_jax
 from codesign.commands.simulate import engine_of
-from codesign.commands.simulate_fleet import cached_tokens
+from codesign.commands.simulate_forms import cached_tokens
 from codesign.config import scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.workloads import prefix_reuse

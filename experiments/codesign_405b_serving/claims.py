@@ -86,7 +86,7 @@ def claims() -> list[Claim]:
     best = base()
     value, proven = math.exp(best.upper), oracle()[1].convex
     gap = math.expm1(best.gap)
-    grid = math.exp(float(screen(study().problem).kept.best[0]))
+    grid = math.exp(float(screen(study().problem).top.best[0]))
     text = "cheapest USD per million tokens with TTFT 10 s and TPOT 50 ms (error: proven gap)"
     result = [Claim(NAME, text, None, value, GAP if proven else None, _standing(best), error=gap if proven else None)]
     text = "the same by an exhaustive grid of 6 levels a variable (error: by how much the grid is cheaper)"

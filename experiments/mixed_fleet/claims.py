@@ -20,10 +20,10 @@ from codesign.commands.mixed_fleet import (
     ReplayedPool,
     classes_of,
     confirmed,
+    fleet_summary,
     mixed_fleet,
     options_on,
     pool_options,
-    told_of_fleet,
 )
 from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, headline, panels
@@ -185,7 +185,7 @@ def claims() -> list[Claim]:
     """What the mix costs and saves, that it is proven and priced, and that its replay keeps the limits."""
     result, seconds = answer()
     best, (old, new) = result.fleet, kinds()
-    told = told_of_fleet(result, [], 0.0, [NAME])
+    told = fleet_summary(result, [], 0.0, [NAME])
     check_assignment(told["certificate"])
     proven, pools = replayed()
     both = [month(assigned(1.0, (kind,))) for kind in (old, new)]
@@ -249,7 +249,7 @@ def ordering(text: str, holds: bool) -> Claim:
 def tables() -> dict[str, pd.DataFrame]:
     """Pools of the replayed fleet, prices, and cost along the load."""
     result, pools = replayed()
-    told = told_of_fleet(result, pools, 0.0, [NAME])
+    told = fleet_summary(result, pools, 0.0, [NAME])
     where = pd.DataFrame([
         {name: pool[name] for name in ("class", "kind", "replicas", "devices", "requests_per_s")}
         | {"plan": " ".join(f"{key} {value:g}" for key, value in pool["plan"].items())}

@@ -11,7 +11,7 @@ import numpy as np
 from program_slopes import prepared, with_slopes
 
 from codesign.core.fields import get_path, replace, walk
-from codesign.jaxprs.program import kept
+from codesign.jaxprs.program import cached
 from codesign.staging import flatten
 
 FAR = 1e30  # stands for a range without end: beyond anything physical, its square still a number
@@ -79,7 +79,7 @@ def probe(ask: Callable[..., dict[str, Any]]) -> Probing:
     def run(tree: Any, columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         names, own = sorted(columns), [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
         key = (jax.tree.structure(tree), *names, *((leaf.shape, leaf.dtype) for leaf in own))
-        program, runs, numbers = kept(ready, key, lambda: made(tree, names), MOST_KEPT)
+        program, runs, numbers = cached(ready, key, lambda: made(tree, names), MOST_KEPT)
         inputs = [*(leaf[None] for leaf in own), *(columns[name] for name in names)]
         rows = len(columns[names[0]])
         slots = runs(dict(zip(program.inputs, inputs, strict=True)))

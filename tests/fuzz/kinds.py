@@ -37,7 +37,7 @@ from codesign.model.workloads import from_config_json  # noqa: E402
 from codesign.report.run_folder import MANIFEST, WRITTEN, read_run  # noqa: E402
 from codesign.search.amortised import guesser as weights_file  # noqa: E402
 from codesign.search.assignment import DeviceKind, PoolOption, assign  # noqa: E402
-from codesign.search.exhaustive.sweep import Kept  # noqa: E402
+from codesign.search.exhaustive.sweep import TopDesigns  # noqa: E402
 from codesign.study.objective import Expression  # noqa: E402
 from codesign.verification import Refuted, check_assignment  # noqa: E402
 from fuzz.harness import TOKENS, Case, Kind, flipped, mutated  # noqa: E402
@@ -82,10 +82,10 @@ def table(rng: random.Random) -> Case:
 
 
 @functools.cache
-def _checkpoint() -> tuple[Kept, bytes]:
+def _checkpoint() -> tuple[TopDesigns, bytes]:
     rng = np.random.default_rng(3)
     kept = dataclasses.replace(
-        Kept.empty(8, 12), best=rng.random(5), best_at=rng.integers(0, 9, (5, 2)), front=rng.random((4, 2)),
+        TopDesigns.empty(8, 12), best=rng.random(5), best_at=rng.integers(0, 9, (5, 2)), front=rng.random((4, 2)),
         front_at=rng.integers(0, 9, (4, 2)), by_value=rng.random(12), edges=np.linspace(0, 1, 65),
     )  # fmt: skip
     path = PLACE / "checkpoint.npz"
@@ -102,7 +102,7 @@ def checkpoint(rng: random.Random) -> Case:
     """The state of a search that was cut off, damaged."""
     kept, whole = _checkpoint()
     path = file_with("checkpoint.npz", flipped(whole, rng))
-    return Case("a checkpoint", lambda: _alike(kept, Kept.load(path, "study")))
+    return Case("a checkpoint", lambda: _alike(kept, TopDesigns.load(path, "study")))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from ...config.model_names import OPTIONS, hub_name, overrides_of_format, weight
 from ...core.errors import ConfigError
 from ...core.resources import conf_dir
 from ...core.untrusted_io import read_text
-from .switches import Switches, is_whole
+from .switches import Switches, is_integer
 
 __all__ = ["EnginePlan", "LaunchedModel", "format_overrides", "model_of", "plan_of", "role_of"]
 
@@ -92,13 +92,13 @@ def _of_catalogue(option: str, published: str) -> LaunchedModel:
     text = read_text(path, "model") if path.is_file() else ""
     layers = re.search(r"(?m)^layers: *([0-9]{1,4})\b", text)
     formats = FORMATS.search(text)
-    own = set(re.findall(r":\s*(\w+)\s*$", formats[1], re.MULTILINE)) if formats else set[str]()
+    formats_named = set(re.findall(r":\s*(\w+)\s*$", formats[1], re.MULTILINE)) if formats else set[str]()
     return LaunchedModel(
         (f"model={option}",),
         "experts:" in text,
         published,
         int(layers[1]) if layers else 0,
-        any(one.startswith(published) for one in own),
+        any(one.startswith(published) for one in formats_named),
         "predicts_ahead:" in text,
     )
 
@@ -112,7 +112,7 @@ def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str],
         notes: lines of what was taken; more are added.
         workload: option of the group `workload`, without number formats.
     """
-    asked = switches.text("quantization").lower()
+    method = switches.text("quantization").lower()
     dtype = DTYPES.get(switches.text("dtype", default="auto").lower(), "")
     chosen = [f"workload={workload}"]
     cache = _cache(switches, notes)
@@ -120,16 +120,16 @@ def format_overrides(switches: Switches, model: LaunchedModel, notes: list[str],
     if model.published:
         notes.append(f"the published checkpoint is in {model.format}: so are its weights here")
         return [*chosen, "precision=checkpoint", *overrides]
-    weights = weight_format(asked)
+    weights = weight_format(method)
     if not weights and model.format not in ("bf16", ""):
         weights = model.format
         notes.append(f"the published checkpoint is in {weights}: so are its weights here")
-    elif not weights and asked not in ("", "none", "auto"):
-        notes.append(f"--quantization {asked} says no format that is known: weights are priced in two bytes")
+    elif not weights and method not in ("", "none", "auto"):
+        notes.append(f"--quantization {method} says no format that is known: weights are priced in two bytes")
     if weights in OPTIONS:
-        said = overrides_of_format(weights, experts=model.experts and not asked)
-        kept = [text for text in said if not overrides or not text.startswith("workload.precision.kv_cache")]
-        return [*chosen, kept[0], *overrides, *kept[1:]]
+        said = overrides_of_format(weights, experts=model.experts and not method)
+        defaults = [text for text in said if not overrides or not text.startswith("workload.precision.kv_cache")]
+        return [*chosen, defaults[0], *overrides, *defaults[1:]]
     if dtype in ("fp16", "fp32"):
         return [*chosen, *(f"workload.precision.{tensor}={dtype}" for tensor in ("compute", "weights")), *overrides]
     return [*chosen, *overrides]
@@ -223,7 +223,7 @@ def _vllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     plan = {"tp": tp * groups, "pp": pp, "cp": cp, "ep": ranks if shared else 1, "attention_dp": groups}
     plan |= _divided(switches)
     if shared:
-        plan |= _whole_experts(tp, tp * ranks, ranks)
+        plan |= _expert_plan(tp, tp * ranks, ranks)
     plan |= _sequences(switches, "max-num-seqs", groups, notes)
     longest = _longest(switches, "max-model-len", notes)
     if switches.has("max-num-batched-tokens"):
@@ -239,12 +239,12 @@ def _vllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
         work["async_scheduling"] = "true"
     elif switches.denied("async-scheduling"):
         work["async_scheduling"] = "false"
-    if switches.has("block-size") and is_whole(switches.text("block-size")):
+    if switches.has("block-size") and is_integer(switches.text("block-size")):
         work["block_tokens"] = str(switches.number("block-size"))
     return EnginePlan(tp * pp * cp * ranks, plan, work, notes, longest)
 
 
-def _whole_experts(tp: int, spread: int, sharing: int) -> dict[str, int]:
+def _expert_plan(tp: int, spread: int, sharing: int) -> dict[str, int]:
     """Expert ranks of engines that count tensor ranks among them: `spread` over `sharing` groups of `tp`."""
     cut = tp * sharing // spread
     return {"ep": sharing} if cut == tp else {"ep": spread, "etp": cut}
@@ -264,20 +264,20 @@ def _sglang(switches: Switches, model: LaunchedModel) -> EnginePlan:
         groups, replicas = replicas, 1
     if ranks % groups:
         raise ConfigError(f"--from: {groups} attention groups do not divide {ranks} tensor ranks")
-    asked = switches.number("expert-parallel-size") > 1 or switches.has("enable-ep-moe", "enable-deepep-moe")
-    asked |= switches.text("moe-a2a-backend", default="none") not in (
+    expert_parallel = switches.number("expert-parallel-size") > 1 or switches.has("enable-ep-moe", "enable-deepep-moe")
+    expert_parallel |= switches.text("moe-a2a-backend", default="none") not in (
         "none",
         "",
     )  # those set as many expert as tensor ranks
-    whole = asked and model.experts
+    full_experts = expert_parallel and model.experts
     spread = switches.number("expert-parallel-size") if switches.number("expert-parallel-size") > 1 else ranks
-    if whole and ranks % spread:
+    if full_experts and ranks % spread:
         raise ConfigError(f"--from: {spread} expert ranks do not divide {ranks} tensor ranks")
-    sharing = math.gcd(groups, spread) if whole else 1
+    sharing = math.gcd(groups, spread) if full_experts else 1
     plan = {"tp": ranks // sharing, "pp": pp, "ep": sharing, "attention_dp": groups // sharing} | _divided(switches)
     notes: list[str] = []
-    if whole:
-        plan |= _whole_experts(ranks // sharing, spread, sharing)
+    if full_experts:
+        plan |= _expert_plan(ranks // sharing, spread, sharing)
     if switches.has("max-running-requests"):
         plan["micro_batch"] = max(switches.number("max-running-requests") // sharing, 1)
     else:
@@ -308,7 +308,7 @@ def _trtllm(switches: Switches, model: LaunchedModel) -> EnginePlan:
     sharing = experts if alone else 1
     notes: list[str] = []
     plan = {"tp": ranks // sharing, "pp": pp, "cp": cp, "ep": sharing, "attention_dp": groups // sharing}
-    plan |= _whole_experts(ranks // sharing, experts, sharing)
+    plan |= _expert_plan(ranks // sharing, experts, sharing)
     plan |= _sequences(switches, "max-batch-size", groups // sharing, notes)
     longest = _longest(switches, "max-seq-len", notes)
     if switches.has("max-num-tokens"):
@@ -361,9 +361,9 @@ def _speculation(switches: Switches, model: LaunchedModel, plan: EnginePlan) -> 
         layers / model.layers if method in DRAFTED_LAYERS and model.layers else DRAFT_SHARE * (layers > 0)
     )
     ratio = drafted * DRAFT_SHARE if method == "draft" else ratio
-    own = method == "mtp" and model.ahead  # priced as what they are
+    is_priced = method == "mtp" and model.ahead  # priced as what they are
     plan.work |= {"verified_tokens": str(drafted + 1), "accepted_tokens": f"{accepted:.4g}"}
-    plan.work |= {"own_drafts": "true"} if own else {"draft_ratio": f"{ratio:.4g}"}
+    plan.work |= {"own_drafts": "true"} if is_priced else {"draft_ratio": f"{ratio:.4g}"}
     plan.notes.append(
         f"speculation ({method}, {drafted} tokens): {accepted:.3g} tokens a step are assumed; say"
         " workload.accepted_tokens as measured"
@@ -383,13 +383,15 @@ def _drafting(switches: Switches) -> tuple[str, int]:
     if switches.engine == "trtllm":
         name = str(config.get("decoding_type", "")).lower()
         tokens = next((config[key] for key in ("num_nextn_predict_layers", "max_draft_len") if key in config), 1)
-        return _method(name), _whole(tokens) if name else 0
+        return _method(name), _integer(tokens) if name else 0
     model = str(config.get("model", "")) or switches.text("speculative-model", "spec-model")
     name = str(config.get("method", "")) or switches.text("spec-method")
     name = name or ("ngram" if "ngram" in model else _guessed(model)) if config or model or name else ""
     said = config.get("num_speculative_tokens", config.get("num_draft_tokens"))
     tokens = (
-        _whole(said) if said is not None else switches.number("num-speculative-tokens", "spec-tokens", default=0, low=0)
+        _integer(said)
+        if said is not None
+        else switches.number("num-speculative-tokens", "spec-tokens", default=0, low=0)
     )
     return _method(name), (tokens or 1 if name else 0)
 
@@ -406,13 +408,13 @@ def _method(name: str) -> str:
     return next((kind for kind in ("eagle", "ngram", "suffix", "medusa", "dflash") if kind in plain), "draft")
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     """A number of tokens.
 
     Raises:
         ConfigError: none.
     """
-    if isinstance(value, str) and is_whole(value):
+    if isinstance(value, str) and is_integer(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
         raise ConfigError(f"--from: {value!r} is no number of tokens that are drafted in a step: 0 to 1000")

@@ -38,10 +38,10 @@ LARGEST = 10**9
 
 def starts_maxtext(one: EngineProgram) -> bool:
     """True if a command starts MaxText's training."""
-    return _place(one) is not None
+    return _script_index(one) is not None
 
 
-def _place(one: EngineProgram) -> int | None:
+def _script_index(one: EngineProgram) -> int | None:
     return next((at for at, word in enumerate(one.words) if PROGRAM.search(word)), None)
 
 
@@ -56,7 +56,7 @@ def maxtext_overrides(one: EngineProgram, devices: int = 0) -> tuple[list[str], 
         ConfigError: a number that is none, a model or policy that does not exist, meshes that leave sizes open.
     """
     said: dict[str, str] = {}
-    for word in one.words[(_place(one) or 0) + 1 :]:
+    for word in one.words[(_script_index(one) or 0) + 1 :]:
         if result := ASSIGNED.fullmatch(word):
             said[result[1]] = result[2].strip("'\"")
     notes: list[str] = []
@@ -66,20 +66,20 @@ def maxtext_overrides(one: EngineProgram, devices: int = 0) -> tuple[list[str], 
     pp, ep, sharded = meshes["pipeline"], meshes["expert"], math.prod(meshes[axis] for axis in SHARDED)
     count = math.prod(meshes.values())
     each = float(said.get("per_device_batch_size", "12"))  # MaxText's own where nothing is said
-    accumulated = _whole(said, "gradient_accumulation_steps", 1)
+    accumulated = _integer(said, "gradient_accumulation_steps", 1)
     batch, micro = each * count, each * tp * cp
     if micro != int(micro) or not 1 <= micro < LARGEST:
         raise ConfigError(f"--from: per_device_batch_size={each:g} is no whole batch of {tp * cp:,} devices together")
     plan = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "virtual_stages": 1, "micro_batch": int(micro)}
     if pp > 1:
-        pieces = _whole(said, "num_pipeline_microbatches", pp)
+        pieces = _integer(said, "num_pipeline_microbatches", pp)
         plan["micro_batch"] = max(int(micro * pp) // pieces, 1)
-        plan["virtual_stages"] = _whole(said, "num_pipeline_repeats", 1)
+        plan["virtual_stages"] = _integer(said, "num_pipeline_repeats", 1)
     shared = said.get("shard_optimizer_over_data", "false").lower() == "true"
     plan |= {"zero": 3 if sharded * ep > 1 else int(shared), "sequence_parallel": int(tp > 1)}
     if cp > 1 and said.get("context_parallel_strategy") in ("ulysses", "usp"):
         plan["ulysses"] = cp if said["context_parallel_strategy"] == "ulysses" else exchanged
-    if (pieces := _whole(said, "num_vocab_tiling", 1)) > 1:
+    if (pieces := _integer(said, "num_vocab_tiling", 1)) > 1:
         plan["loss_chunks"] = pieces
     plan |= {f"offload_{name}": 1 for name, key in HOST.items() if said.get(key, "false").lower() == "true"}
     fields = {**{key: str(value) for key, value in plan.items()}, **_remat(said, _networks(model))}
@@ -88,7 +88,7 @@ def maxtext_overrides(one: EngineProgram, devices: int = 0) -> tuple[list[str], 
     if said.get("context_parallel_load_balance", "true").lower() == "false" and cp > 1:
         fields["cp_order"] = "contiguous"
     overrides = [f"model={model}", "workload=training", "framework=maxtext"]
-    overrides += [f"workload.sequence={_whole(said, 'max_target_length', 2048)}"]
+    overrides += [f"workload.sequence={_integer(said, 'max_target_length', 2048)}"]
     overrides += [f"workload.global_batch={int(batch * accumulated)}", f"cluster.device_count={count}"]
     if said.get("opt_type") == "muon":
         overrides.append("optimizer=muon")
@@ -124,7 +124,7 @@ def _meshes(said: Mapping[str, str], devices: int) -> dict[str, int]:
     sizes = {f"{network}_{axis}_parallelism": 1 for network in ("ici", "dcn") for axis in AXES}
     left = [key for key in sizes if said.get(key, "-1" if key == "ici_fsdp_parallelism" else "") == "-1"]
     for key in sizes.keys() - set(left):
-        sizes[key] = _whole(said, key, 1)
+        sizes[key] = _integer(said, key, 1)
     if left:
         rest, others = left[0], math.prod(sizes.values())
         if len(left) > 1:
@@ -150,7 +150,7 @@ def _number(said: Mapping[str, str], key: str) -> float:
     return value
 
 
-def _whole(said: Mapping[str, str], key: str, default: int) -> int:
+def _integer(said: Mapping[str, str], key: str, default: int) -> int:
     text = said.get(key, str(default))
     if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
         raise ConfigError(f"--from: {key}={text!r} is no whole number of at least 1")
@@ -171,8 +171,8 @@ def _model(said: Mapping[str, str]) -> str:
     name = said.get("model_name", "")
     if option := catalogue_model(name):
         return option
-    known = suggestion(name, available("model"))
-    raise ConfigError(f"--from: model_name={name!r} is no model of MaxText that is one of the catalogue{known}")
+    hint = suggestion(name, available("model"))
+    raise ConfigError(f"--from: model_name={name!r} is no model of MaxText that is one of the catalogue{hint}")
 
 
 def _networks(option: str) -> Networks:

@@ -16,7 +16,7 @@ from ...core.untrusted_io import read_text, tree_of_yaml
 from .engine_plan import EnginePlan, LaunchedModel, format_overrides, model_of, plan_of, role_of
 from .maxtext_arguments import maxtext_overrides, starts_maxtext
 from .shell import EngineProgram, is_manifest, manifest_programs, programs
-from .switches import Switches, is_whole, not_modelled_line, read_switches, switches_of_mapping
+from .switches import Switches, is_integer, not_modelled_line, read_switches, switches_of_mapping
 from .torchtitan_arguments import is_settings, settings_program
 from .trainer_arguments import starts_training, training_overrides
 
@@ -96,12 +96,12 @@ def _budget(overrides: Sequence[str], engine: Sequence[str], config: Any, notes:
     """Prompt tokens of a step where the command states none: the engine's default for the device, less decodes."""
     if any(text.startswith("plan.token_budget=") for text in overrides):
         return []
-    whole = next((int(text.partition("=")[2]) for text in engine if text.startswith(f"{FIELD}.tokens=")), 0)
-    if not whole:
+    step_tokens = next((int(text.partition("=")[2]) for text in engine if text.startswith(f"{FIELD}.tokens=")), 0)
+    if not step_tokens:
         notes.append("--max-num-batched-tokens is not said: plan.token_budget is the default of codesign")
         return []
-    budget = max(whole - math.ceil(float(config.plan.micro_batch) / float(config.plan.pp)), 1)
-    notes.append(f"--max-num-batched-tokens is not said: {whole}, its default, of which prompts take {budget}")
+    budget = max(step_tokens - math.ceil(float(config.plan.micro_batch) / float(config.plan.pp)), 1)
+    notes.append(f"--max-num-batched-tokens is not said: {step_tokens}, its default, of which prompts take {budget}")
     return [f"plan.token_budget={budget}"]
 
 
@@ -260,16 +260,16 @@ def with_launch(source: str, overrides: Iterable[str]) -> tuple[tuple[str, ...],
     Raises:
         ConfigError: see `read_launch`; memory that the engine's share leaves none of.
     """
-    own = list(overrides)
-    chosen = next((one for one in own if one.startswith("model=")), "")
-    count = next((one.partition("=")[2] for one in own if one.startswith("cluster.device_count=")), "")
-    result = read_launch(source, model=chosen, devices=int(count) if is_whole(count) else 0)
-    said = {one.partition("=")[0].lstrip("+~") for one in own}
+    combined = list(overrides)
+    chosen = next((one for one in combined if one.startswith("model=")), "")
+    count = next((one.partition("=")[2] for one in combined if one.startswith("cluster.device_count=")), "")
+    result = read_launch(source, model=chosen, devices=int(count) if is_integer(count) else 0)
+    said = {one.partition("=")[0].lstrip("+~") for one in combined}
     read = [one for one in result.overrides if not {one.partition("=")[0], *_also(one)} & said]
-    more, notes = memory_overrides(result.memory, [*read, *own], said)
+    more, notes = memory_overrides(result.memory, [*read, *combined], said)
     read += more
     left = [line for line in result.left if not any(f"{key} is the default" in line for key in said)]
-    return (*read, *own), (f"read as: {' '.join(read)}", *left, *notes)
+    return (*read, *combined), (f"read as: {' '.join(read)}", *left, *notes)
 
 
 def _also(override: str) -> tuple[str, ...]:
@@ -297,14 +297,14 @@ def _programs(source: str) -> list[EngineProgram]:
     return _counted(text, programs(text))
 
 
-def _counted(text: str, found: list[EngineProgram]) -> list[EngineProgram]:
+def _counted(text: str, candidates: list[EngineProgram]) -> list[EngineProgram]:
     """Commands as often as the comments of `codesign export` say that each is started."""
     counts = [1 if one == "one" else int(one.replace(",", "") or 1) for one in COUNTED.findall(text)]
-    starting = [one for one in found if _start(one) is not None]
+    starting = [one for one in candidates if _start(one) is not None]
     if len(counts) != len(starting):
-        return found
+        return candidates
     each = dict(zip(map(id, starting), counts, strict=True))
-    return [replace(one, replicas=each.get(id(one), 1)) for one in found]
+    return [replace(one, replicas=each.get(id(one), 1)) for one in candidates]
 
 
 def _server(one: EngineProgram) -> Server | None:
@@ -323,18 +323,18 @@ def _server(one: EngineProgram) -> Server | None:
     result.check_choices()
     later = result.has("headless") or result.number("node-rank", default=0, low=0) > 0 if _plain_rank(result) else False
     later = later or any(
-        is_whole(result.text(name)) and int(result.text(name)) > 0
+        is_integer(result.text(name)) and int(result.text(name)) > 0
         for name in ("data-parallel-start-rank", "data-parallel-rank")
     )
     said = role_of(result) or role
-    nodes = result.number("nnodes") if one.pods_are_nodes and is_whole(result.text("nnodes")) else 1
+    nodes = result.number("nnodes") if one.pods_are_nodes and is_integer(result.text("nnodes")) else 1
     one = replace(one, replicas=max(one.replicas // nodes, 1))
     return Server(result, one, said or one.role, not later, bool(said))
 
 
 def _plain_rank(switches: Switches) -> bool:
     """True if a node's rank is a number; a variable of the shell may be any, so that the command leads."""
-    return switches.has("headless") or is_whole(switches.text("node-rank", default="0"))
+    return switches.has("headless") or is_integer(switches.text("node-rank", default="0"))
 
 
 def _start(one: EngineProgram) -> tuple[str, list[str], str] | None:
@@ -468,8 +468,11 @@ def _served(servers: list[Server], chosen: str) -> Launch:
     count = sum(one.program.replicas * each.devices for one, each in main)
     overrides += [f"cluster.device_count={count}", *(f"plan.{key}={value}" for key, value in plan.plan.items())]
     if apart:
-        own = [f"plan.device_count={count}", f"space.plan.device_count=[{count}]"]  # the workload's list has others
-        overrides += own
+        device_count = [
+            f"plan.device_count={count}",
+            f"space.plan.device_count=[{count}]",
+        ]  # the workload's list has others
+        overrides += device_count
         overrides += _pool(_same(prefill or decode, notes), notes, missing=not (prefill and decode))
     overrides += [f"workload.{key}={value}" for key, value in plan.work.items()]
     device = next((one.program.device for one in leaders if one.program.device), "")
@@ -510,7 +513,7 @@ def _same(servers: list[tuple[Server, EnginePlan]], notes: list[str]) -> list[tu
         and one.switches.model == first.switches.model
         and one.switches.engine == first.switches.engine
     ]
-    others = [one for one, _ in servers if not any(one is kept for kept, _ in alike)]
+    others = [one for one, _ in servers if not any(one is reference for reference, _ in alike)]
     if others:
         named = ", ".join(
             dict.fromkeys(f"{one.switches.engine} {one.switches.model}".strip() for one in others[:SHOWN])

@@ -55,16 +55,16 @@ def programs(text: str) -> list[EngineProgram]:
     """
     files: dict[str, str] = {}
     text = _without_documents(text.replace("\r\n", "\n"), files)
-    known: dict[str, str] = {}
+    variables: dict[str, str] = {}
     arrays: dict[str, list[str]] = {}
     result: list[EngineProgram] = []
     for words in _statements(CONTINUED.sub(" ", PROMPT.sub("", text))):
-        env, rest = _assignments(words, known, arrays)
-        filled_words = [word for one in rest for word in _expanded(one, {**known, **env}, arrays)]
+        env, rest = _assignments(words, variables, arrays)
+        filled_words = [word for one in rest for word in _expanded(one, {**variables, **env}, arrays)]
         if filled_words:
-            result.append(EngineProgram(tuple(filled_words), {**known, **env}, files))
+            result.append(EngineProgram(tuple(filled_words), {**variables, **env}, files))
         else:
-            known |= env
+            variables |= env
     return [inner for one in result for inner in _unwrapped(one)]
 
 
@@ -174,7 +174,7 @@ def _balanced(text: str, at: int) -> int:
 
 
 def _assignments(
-    words: list[str], known: dict[str, str], arrays: dict[str, list[str]]
+    words: list[str], variables: dict[str, str], arrays: dict[str, list[str]]
 ) -> tuple[dict[str, str], list[str]]:
     """Variables set before a command, and the words after them; `NAME=( ... )` fills an array."""
     env, rest = dict[str, str](), list(words)
@@ -183,34 +183,34 @@ def _assignments(
     while rest and (match := ASSIGNED.fullmatch(rest[0])):
         if not match[2] and len(rest) > 1 and rest[1] == "(":
             close = rest.index(")") if ")" in rest else len(rest)
-            more = [word for one in rest[2:close] for word in _expanded(one, known | env, arrays)]
+            more = [word for one in rest[2:close] for word in _expanded(one, variables | env, arrays)]
             arrays[match[1]] = (arrays.get(match[1], []) if "+=" in rest[0] else []) + more
             rest = rest[close + 1 :]
         else:
-            env[match[1]] = filled(match[2], known | env)
+            env[match[1]] = filled(match[2], variables | env)
             rest = rest[1:]
     return env, [word for word in rest if word not in ("(", ")")]
 
 
-def _expanded(word: str, known: dict[str, str], arrays: dict[str, list[str]]) -> Iterable[str]:
+def _expanded(word: str, variables: dict[str, str], arrays: dict[str, list[str]]) -> Iterable[str]:
     """Words that a word becomes: an array's, those of a variable that stands alone, or itself with variables filled."""
     alone = re.fullmatch(r"\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?", word)
     if alone and alone[1] in arrays:
         return arrays[alone[1]]
-    if alone and alone[1] in known:
+    if alone and alone[1] in variables:
         try:
-            return shlex.split(filled(known[alone[1]], known))
+            return shlex.split(filled(variables[alone[1]], variables))
         except ValueError:
-            return [known[alone[1]]]
-    return [filled(word, known).replace("\0", "$")]
+            return [variables[alone[1]]]
+    return [filled(word, variables).replace("\0", "$")]
 
 
-def filled(text: str, known: dict[str, str]) -> str:
+def filled(text: str, variables: dict[str, str]) -> str:
     """A text with the variables that are known, or that have a default, in the place of their names."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3] or match[4]
-        return known.get(name, match[2] if match[2] is not None else match[0])
+        return variables.get(name, match[2] if match[2] is not None else match[0])
 
     for _ in range(4):  # variables of variables
         before, text = text, VARIABLE.sub(value, text)
@@ -296,7 +296,7 @@ def _walk(node: Any, above: EngineProgram, files: Mapping[str, str]) -> Iterator
         return
     if not is_mapping(node) or node.get("kind") == "ConfigMap" or node.get("create") is False:
         return
-    above = _told(node, above)
+    above = _updated(node, above)
     yield from _container(node, above, files)
     for key, value in node.items():
         if key in ("command", "args", "env"):
@@ -310,7 +310,7 @@ def _walk(node: Any, above: EngineProgram, files: Mapping[str, str]) -> Iterator
         yield from _walk(value, inner, files)
 
 
-def _told(node: Mapping[str, Any], above: EngineProgram) -> EngineProgram:
+def _updated(node: Mapping[str, Any], above: EngineProgram) -> EngineProgram:
     """Replicas, role and environment that a mapping sets for the containers below it."""
     meta = node.get("metadata")
     words = [
@@ -379,15 +379,15 @@ def _container(node: Mapping[str, Any], above: EngineProgram, files: Mapping[str
     words = [*_list(node.get("command")), *_list(node.get("args"))]
     image = str(node.get("image", ""))
     env = above.env
-    own = _environment(node.get("env"))
+    container_env = _environment(node.get("env"))
     model_command = node.get("modelCommand")
     served = env.get("MODEL_URI", "").removeprefix("hf://")
     if model_command == "vllmServe":
         words = ["vllm", "serve", served, *_parallel(env), *_list(node.get("args"))]
     elif words and "vllm" in image.rpartition("/")[2] and re.match(r"-|[\w.-]+/[\w.-]+$", words[0]):
         words = ["vllm", "serve", *words]
-    elif not words and served and "VLLM_ADDITIONAL_ARGS" in own:
-        words = ["vllm", "serve", served, *_parallel(env), *_split(own["VLLM_ADDITIONAL_ARGS"])]
+    elif not words and served and "VLLM_ADDITIONAL_ARGS" in container_env:
+        words = ["vllm", "serve", served, *_parallel(env), *_split(container_env["VLLM_ADDITIONAL_ARGS"])]
     if not words:
         return
     for name, engine in DYNAMO.items():
@@ -397,7 +397,7 @@ def _container(node: Mapping[str, Any], above: EngineProgram, files: Mapping[str
     text = " ".join(words)
     if not (STARTS.search(text) or words[0].endswith("-dynamo")):
         return
-    variables = env | own
+    variables = env | container_env
     inner = next((word for word in words[1:] if "\n" in word or (" " in word.strip() and STARTS.search(word))), None)
     copies = replace(above, env=variables, files=dict(files))
     if inner is not None:

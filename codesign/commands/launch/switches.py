@@ -15,7 +15,7 @@ from ...core.untrusted_io import tree_of_json
 from ..export_plan import OPTIONS
 
 __all__ = [
-    "ENGINES", "Ends", "Option", "Switches", "ends_of_layout", "finished", "is_whole", "layout_text", "megatron_ends",
+    "ENGINES", "Ends", "Option", "Switches", "ends_of_layout", "finished", "is_integer", "layout_text", "megatron_ends",
     "model_file", "not_modelled_line", "options_of", "read_switches", "switches_of_mapping", "titan_ends",
 ]  # fmt: skip
 
@@ -121,11 +121,11 @@ class Switches:
         ConfigError: a priced option with a value that its parser does not take.
         """
         for name, value in self.given.items():
-            known = options_of(self.engine).get(name)
-            if not (known and known.effect == PRICED and known.choices and known.takes == "1" and value):
+            option = options_of(self.engine).get(name)
+            if not (option and option.effect == PRICED and option.choices and option.takes == "1" and value):
                 continue
-            if value not in known.choices and not value.startswith("{"):
-                hint = suggestion(value, known.choices)
+            if value not in option.choices and not value.startswith("{"):
+                hint = suggestion(value, option.choices)
                 raise ConfigError(f"--from: {self.shown(name)} {value!r} is not one of its choices{hint}")
 
     def not_modelled(self) -> list[str]:
@@ -149,7 +149,7 @@ def _brief(value: str) -> str:
     return value if len(value) <= 40 else f"{value[:37]}..."
 
 
-def is_whole(text: str) -> bool:
+def is_integer(text: str) -> bool:
     """True if a text is a whole number of at most nine digits, in digits of ASCII."""
     return re.fullmatch("[0-9]{1,9}", text) is not None
 
@@ -192,7 +192,7 @@ def read_switches(engine: str, words: Iterable[str]) -> Switches:
         word = queue[at]
         at += 1
         if not OPTION.match(word):
-            _place(result, table[option].takes if option else "1", option, word)
+            _store(result, table[option].takes if option else "1", option, word)
             continue
         name, equals, value = word.partition("=")
         option, key, denied = _resolve(engine, name)
@@ -209,7 +209,7 @@ def read_switches(engine: str, words: Iterable[str]) -> Switches:
     return result
 
 
-def _place(switches: Switches, takes: str, option: str, word: str) -> None:
+def _store(switches: Switches, takes: str, option: str, word: str) -> None:
     """A word that is no option: one more value of the option before it, or the model.
 
     Raises:

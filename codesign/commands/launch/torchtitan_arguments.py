@@ -10,7 +10,7 @@ from ...core.json_yaml import dumps, is_list, is_mapping
 from ...model.workloads.plan import PER_OP
 from ..export_training import RECIPES
 from .shell import EngineProgram
-from .switches import Switches, finished, is_whole, model_file, read_switches, switches_of_mapping, titan_ends
+from .switches import Switches, finished, is_integer, model_file, read_switches, switches_of_mapping, titan_ends
 
 __all__ = ["FileText", "is_settings", "settings_program", "torchtitan_overrides"]
 
@@ -35,7 +35,7 @@ FLAVOURS = {
 TWO_CHUNKS = {"ZBVZeroBubble": "zb_v"}
 """Schedules of torch.distributed.pipelining with two chunks a rank -> those of plans."""
 TITAN_LAYERS = "2"  # `selective_ac_option` of releases that have it, where nothing is said
-KNOWN_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
+SUPPORTED_SCHEDULES = ("", "1F1B", "Interleaved1F1B", *TWO_CHUNKS)
 
 
 def is_settings(text: str) -> bool:
@@ -75,12 +75,7 @@ def torchtitan_overrides(
     tp, pp = (result.number(f"{section}{kind}-parallel-degree") for kind in ("tensor", "pipeline"))
     cp, ep = (result.number(f"{section}{kind}-parallel-degree") for kind in ("context", "expert"))
     replicate = result.number(f"{section}data-parallel-replicate-degree")
-    shard = result.text(f"{section}data-parallel-shard-degree", default="-1")
-    if shard != "-1":
-        devices = devices or tp * pp * cp * replicate * result.number(f"{section}data-parallel-shard-degree")
-    shards = shard != "1" and (not devices or devices // max(tp * pp * cp, 1) > replicate)
-    again = result.text(f"{section}fsdp-reshard-after-forward", default="default")
-    zero = (3 if again == "always" or (again == "default" and pp == 1) else 2) if shards else 0
+    devices, zero = _titan_sharding(result, devices, tp * pp * cp, replicate, pipelined=pp > 1)
     recomputed = _titan_recompute(result, policy, layers, notes)
     local = result.number("training.local-batch-size", default=8)
     micro = result.number(f"{section}pipeline-parallel-microbatch-size") if pp > 1 else local
@@ -110,17 +105,39 @@ def torchtitan_overrides(
         plan["schedule"] = TWO_CHUNKS[schedule]
     if result.has("training.enable-cpu-offload"):
         plan |= dict.fromkeys(("offload_weights", "offload_gradients", "offload_optimizer"), "1")
-    total = result.text("training.global-batch-size", default="-1")
     replicas = max((devices or tp * pp * cp) // (tp * pp * cp), 1)
-    batch = local * replicas if total == "-1" else result.number("training.global-batch-size")
-    overrides = [f"model={option}", "workload=training"]
+    overrides = [f"model={option}", *_titan_workload(result, local * replicas)]
+    return finished(overrides, plan, devices, tp * pp * cp, result, notes)
+
+
+def _titan_sharding(result: Switches, devices: int, each: int, replicate: int, *, pipelined: bool) -> tuple[int, int]:
+    """Devices of the job, 0 where nothing says them, and the ZeRO stage that its sharding amounts to.
+
+    Args:
+        result: the options.
+        devices: that the launcher starts, 0 where nothing says it.
+        each: devices of a replica.
+        replicate: replicas that shard nothing among them.
+        pipelined: True if a replica has several stages.
+    """
+    name = "parallelism.data-parallel-shard-degree"
+    shard = result.text(name, default="-1")
+    if shard != "-1":
+        devices = devices or each * replicate * result.number(name)
+    shards = shard != "1" and (not devices or devices // max(each, 1) > replicate)
+    again = result.text("parallelism.fsdp-reshard-after-forward", default="default")
+    return devices, (3 if again == "always" or (again == "default" and not pipelined) else 2) if shards else 0
+
+
+def _titan_workload(result: Switches, batch: int) -> list[str]:
+    """Overrides of the workload: format, sequence, and the global batch, `batch` where none is stated."""
+    overrides = ["workload=training"]
     if re.search("(?i)float8|mx", result.text("model.converters") + result.text("quantize.linear")):
         overrides.append("workload.precision.compute=fp8")
-    overrides += [
-        f"workload.sequence={result.number('training.seq-len', default=2048)}",
-        f"workload.global_batch={batch}",
-    ]
-    return finished(overrides, plan, devices, tp * pp * cp, result, notes)
+    if result.text("training.global-batch-size", default="-1") != "-1":
+        batch = result.number("training.global-batch-size")
+    sequence = result.number("training.seq-len", default=2048)
+    return [*overrides, f"workload.sequence={sequence}", f"workload.global_batch={batch}"]
 
 
 def _titan_switches(one: EngineProgram, words: list[str], file_text: FileText) -> Switches:
@@ -157,7 +174,7 @@ def _titan_stages(switches: Switches, schedule: str, layers: int, pp: int, notes
             first = last = 0
     if pp * stages == 2:  # both ends take as much from the only two: these are of equal length
         first, last = first - min(first, last), last - min(first, last)
-    if pp > 1 and schedule not in KNOWN_SCHEDULES:
+    if pp > 1 and schedule not in SUPPORTED_SCHEDULES:
         notes.append(f"{schedule} is priced as 1F1B")
     return stages, first, last
 
@@ -174,7 +191,7 @@ def _titan_recompute(switches: Switches, policy: str, layers: int, notes: list[s
     option = switches.text("activation-checkpoint.selective-ac-option")
     every = option or ("op" if policy or switches.has("module") else TITAN_LAYERS)
     if mode == "selective" and every != "op":
-        if not is_whole(every):
+        if not is_integer(every):
             raise ConfigError(
                 f"--from: activation_checkpoint.selective_ac_option = {every!r} is neither op nor a number"
             )

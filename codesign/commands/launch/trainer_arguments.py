@@ -14,7 +14,7 @@ from .switches import (
     Ends,
     Switches,
     finished,
-    is_whole,
+    is_integer,
     megatron_ends,
     model_file,
     options_of,
@@ -77,21 +77,24 @@ MAX_NUMBER = 10**9
 
 def starts_training(one: EngineProgram) -> bool:
     """True if a command starts a trainer that is read."""
-    return _place(one) is not None
+    return _script_index(one) is not None
 
 
-def _place(one: EngineProgram) -> int | None:
+def _script_index(one: EngineProgram) -> int | None:
     """Place of the trainer's name among the words."""
-    own = any(word.partition("=")[0] in MEGATRON for word in one.words)
+    is_megatron = any(word.partition("=")[0] in MEGATRON for word in one.words)
     for at, word in enumerate(one.words):
         if (
             SCRIPT.search(word)
             or TITAN.search(word)
             or word == "torchtitan.train"
-            or (own and OTHER_SCRIPT.search(word))
+            or (is_megatron and OTHER_SCRIPT.search(word))
         ):
             return at
-    if own and one.words[0].rpartition("/")[2] in ("torchrun", "srun"):  # a script under a name that is not known
+    if is_megatron and one.words[0].rpartition("/")[2] in (
+        "torchrun",
+        "srun",
+    ):  # a script under a name that is not known
         return next((at for at, word in enumerate(one.words) if at and "$" in word and "-" not in word), None)
     return None
 
@@ -102,7 +105,7 @@ def training_overrides(one: EngineProgram, file_text: FileText) -> tuple[list[st
     Raises:
         ConfigError: an option that no release has, a number that is none, degrees that do not fit the devices.
     """
-    at = _place(one) or 0
+    at = _script_index(one) or 0
     devices = _devices(one, one.words[:at])
     if TITAN.search(one.words[at]) or one.words[at] == "torchtitan.train":
         return torchtitan_overrides(one, list(one.words[at + 1 :]), devices, file_text)
@@ -117,10 +120,10 @@ def _devices(one: EngineProgram, words: tuple[str, ...]) -> int:
         value = value if equals else (words[number + 1] if number + 1 < len(words) else "")
         if name in LAUNCHERS:
             value = value.rpartition(":")[2]  # of an elastic range the most
-            if is_whole(value) and 0 < int(value) < MAX_NUMBER:
+            if is_integer(value) and 0 < int(value) < MAX_NUMBER:
                 result[LAUNCHERS[name]] = int(value)
     for name in ("NGPU", "WORLD_SIZE"):
-        if is_whole(one.env.get(name, "")):
+        if is_integer(one.env.get(name, "")):
             result.setdefault("local" if name == "NGPU" else "all", int(one.env[name]))
     return result.get("all") or result.get("local", 0) * result.get("nodes", 1)
 
@@ -214,7 +217,7 @@ def _plain_arguments(words: list[str]) -> tuple[list[str], str, str, int]:
             rest += [f"--{BRIDGE[name]}", follows]
         elif name in BRIDGE_MODEL:
             recipe = follows if name != "--model_family_name" or not recipe else recipe
-        elif name in ("--num_gpus", "-ng") and is_whole(follows):
+        elif name in ("--num_gpus", "-ng") and is_integer(follows):
             devices = min(int(follows), MAX_NUMBER)
         elif name in ("--compute_dtype", "-c"):
             formats = follows
@@ -268,7 +271,7 @@ def _exchanged(switches: Switches, cp: int, notes: list[str]) -> int:
     if kinds[0] != "a2a+p2p":
         return cp if kinds[0] == "a2a" else 1
     sizes = switches.text("hierarchical-context-parallel-sizes").split()
-    if len(sizes) != 2 or not all(map(is_whole, sizes)) or int(sizes[0]) * int(sizes[1]) != cp:
+    if len(sizes) != 2 or not all(map(is_integer, sizes)) or int(sizes[0]) * int(sizes[1]) != cp:
         raise ConfigError(
             f"--from: {switches.shown('cp-comm-type')} a2a+p2p takes --hierarchical-context-parallel-sizes of two"
             f" numbers whose product is the {cp} context ranks, not {' '.join(sizes)!r}"
@@ -302,7 +305,7 @@ def _recomputed_share(switches: Switches, layers: float, chunks: int, notes: lis
     return 1.0
 
 
-def _modules(switches: Switches, option: str, known: tuple[str, ...], notes: list[str]) -> list[str]:
+def _modules(switches: Switches, option: str, names: tuple[str, ...], notes: list[str]) -> list[str]:
     """Names of modules in the order in which plans join them.
 
     Raises:
@@ -312,11 +315,11 @@ def _modules(switches: Switches, option: str, known: tuple[str, ...], notes: lis
     for word in words:
         if word in LATER_MODULES:
             notes.append(f"not modelled: {switches.shown(option)} {word}")
-        elif word not in known:
+        elif word not in names:
             raise ConfigError(
-                f"--from: {switches.shown(option)} {word!r} is no module of Megatron{suggestion(word, known)}"
+                f"--from: {switches.shown(option)} {word!r} is no module of Megatron{suggestion(word, names)}"
             )
-    return [name for name in known if name in words]
+    return [name for name in names if name in words]
 
 
 def _formats(switches: Switches, formats: str) -> list[str]:
@@ -407,12 +410,12 @@ def _shape(switches: Switches, layers: int, hidden: int) -> dict[str, int]:
         )
         shape["attention.head_dim"] = switches.number("kv-channels", default=max(hidden // heads, 1))
     if experts:
-        own = switches.number("moe-ffn-hidden-size", default=width)
+        expert_width = switches.number("moe-ffn-hidden-size", default=width)
         shape |= {"feed_forward.experts": experts, "feed_forward.top_k": switches.number("moe-router-topk", default=2)}
-        shape["feed_forward.expert_width"] = own
+        shape["feed_forward.expert_width"] = expert_width
         shared = switches.number("moe-shared-expert-intermediate-size", default=0, low=0)
         if shared:
-            shape["feed_forward.shared_experts"] = max(shared // own, 1)
+            shape["feed_forward.shared_experts"] = max(shared // expert_width, 1)
         dense = re.match(r"\(?\[0\]\*([0-9]{1,3})", switches.text("moe-layer-freq").replace(" ", ""))
         if dense:
             shape |= {"feed_forward.dense_layers": int(dense[1]), "feed_forward.dense_width": width}

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares, minimize
 
-from ...config.engines import BYTES, COUNTED, EXCHANGE_KEYS, FILE, Exchange, known_exchange, reached
+from ...config.engines import BYTES, COUNTED, EXCHANGE_KEYS, FILE, Exchange, fitted_exchanges, reached
 from ...core.errors import ConfigError, DataError
 from ...model.networks.collectives import NetworkLevel, hierarchical
 from ...model.networks.collectives.levels import Stage
@@ -262,7 +262,7 @@ def _link(gpu: str, messages: list[str]) -> float:
 
 def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured seconds, own constants and those of a fit without the GPU, and as an all-to-all."""
-    stored = known_exchange()
+    stored = fitted_exchanges()
     for (library, phase, form, across), part in every.groupby(EXCHANGE_KEYS, sort=True):
         stratum, own = REACH[int(across)], _constants(stored, str(library), str(phase), str(form), bool(across))
         for gpu, mine in part.groupby("gpu", sort=True):

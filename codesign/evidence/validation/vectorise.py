@@ -20,7 +20,7 @@ from ...model.hardware.residual import UNKNOWN, AbstractResidual, FittedOn, Shap
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Precision
 from ...model.workloads.number_formats import OP_CLASSES
-from ...staging import Running, flatten, kept, running
+from ...staging import Running, cached, flatten, running
 from ..calibration.fit import unlabelled
 
 __all__ = [
@@ -58,7 +58,7 @@ def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) 
             columns += map(_behind, own)
             points = max([points, *map(len, own)])
         shapes = tuple((array.dtype, array.shape[1:]) for array in arrays)
-        told, out = kept(
+        told, out = cached(
             _traces, (traced, tuple(structures), shapes), lambda: _trace(traced, structures, arrays), MOST_KEPT
         )
         result = [np.moveaxis(array, -1, 0) for array in _ready(told)(*columns)]

@@ -107,8 +107,8 @@ class Settling:
         low, high = np.maximum(centre - reach, 0.0), np.minimum(centre + reach, 1.0)
         affine[..., 0] += np.einsum("ltrv,lv->ltr", affine[..., 1:], low)
         affine[..., 1:] *= (high - low)[:, None, None]
-        known, least = self.cuts.soft_of(plan), self.inside[plan]
-        gap = np.clip(np.where(np.isfinite(least), known - least, AMORTISED.most_gap), self.gap, AMORTISED.most_gap)
+        soft, least = self.cuts.soft_of(plan), self.inside[plan]
+        gap = np.clip(np.where(np.isfinite(least), soft - least, AMORTISED.most_gap), self.gap, AMORTISED.most_gap)
         price = np.full(len(plan), interior.ELASTIC)
         solved = interior.solve(affine, 0.3 * gap, np.clip(0.03 * gap, *AMORTISED.tolerance), enough, price)
         self.inside[plan], self.seen[plan] = solved.lower, True
@@ -298,12 +298,14 @@ class InstantAnswer:
         suits = np.clip(shape.suits(logits, shape.has(self.instant.table[first])), 0.0, 1.0)
         self._round(first, np.asarray(suits, dtype=float), AMORTISED.chosen)
         for _ in range(AMORTISED.exchanges):
-            before, asked = self.upper, likely
+            before, candidates = self.upper, likely
             best = self.settling.incumbent.plan
             if best >= 0:
-                asked = np.union1d(asked, self._legal(np.flatnonzero(self.instant.near(best, AMORTISED.changes))))
-            asked = asked[~self.settling.seen[asked]]
-            self._round(asked, np.broadcast_to(self._hardware(), (len(asked), self.settling.width)))
+                candidates = np.union1d(
+                    candidates, self._legal(np.flatnonzero(self.instant.near(best, AMORTISED.changes)))
+                )
+            candidates = candidates[~self.settling.seen[candidates]]
+            self._round(candidates, np.broadcast_to(self._hardware(), (len(candidates), self.settling.width)))
             if math.isfinite(self.upper) and self.upper > before - self.settling.gap:
                 break
         return self
@@ -424,9 +426,9 @@ class Amortised(AbstractSearch):
     def _fitting(self, problem: Problem) -> Guesser:
         if self.weights and not Path(self.weights).is_file():
             raise ConfigError(f"search.weights = {self.weights!r} is no file")
-        known = [Guesser.load(Path(self.weights))] if self.weights else shipped()
+        guessers = [Guesser.load(Path(self.weights))] if self.weights else shipped()
         reasons: list[str] = []
-        for guesser in known:
+        for guesser in guessers:
             reason = guesser.misfit(problem)
             if not reason:
                 return guesser

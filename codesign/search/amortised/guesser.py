@@ -28,7 +28,7 @@ from ..base import Problem
 # it is one line for the user, before anything is asked of the network.
 
 
-TOLD = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
+HEADER_TYPES = {"family": str, "plan": dict, "hardware": list, "inputs": list, "limits": list, "facts": dict}
 """Header fields of a file and their types."""
 
 MOST_BYTES = 2**30  # of a file; networks of the packaged studies have 2 MiB
@@ -36,11 +36,11 @@ MOST_BYTES = 2**30  # of a file; networks of the packaged studies have 2 MiB
 LEAF = "leaf."
 
 
-def write(path: Path, told: dict[str, Any], centre: np.ndarray, whiten: np.ndarray, parameters: Any) -> None:
+def write(path: Path, header: dict[str, Any], centre: np.ndarray, whiten: np.ndarray, parameters: Any) -> None:
     """One compressed file: words, what makes the features, the parameters in half precision."""
     leaves = {f"{LEAF}{name}": np.asarray(leaf, dtype=np.float16) for name, leaf in flat(parameters).items()}
     make_folder(path.parent)
-    arrays = {"told": np.array(dumps(told)), "centre": np.asarray(centre), "whiten": np.asarray(whiten)} | leaves
+    arrays = {"told": np.array(dumps(header)), "centre": np.asarray(centre), "whiten": np.asarray(whiten)} | leaves
     with writing(path) as file:
         np.savez_compressed(file, allow_pickle=False, checksum=np.array(checksum(arrays)), **arrays)
 
@@ -56,7 +56,7 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
         noted = str(arrays.pop("checksum", ""))
         if noted != checksum(arrays):
             raise ValueError("its checksum is not that of its numbers")
-        told = json.loads(str(arrays["told"]))
+        header = json.loads(str(arrays["told"]))
         centre, whiten = (np.asarray(arrays[name], dtype=float) for name in ("centre", "whiten"))
         leaves = {n.removeprefix(LEAF): a.astype(np.float32) for n, a in arrays.items() if n.startswith(LEAF)}
         tree = _traversal().unflatten_dict(leaves, sep="/")
@@ -65,8 +65,8 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Any]:
             f"search.weights = {str(path)!r} is damaged or holds no weights:"
             " give a file that codesign train-amortised wrote"
         ) from None
-    _check_told(path, told)
-    return told, centre, whiten, tree
+    _check_header(path, header)
+    return header, centre, whiten, tree
 
 
 def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndarray, np.ndarray, Any]) -> None:
@@ -78,9 +78,9 @@ def check_numbers(path: Path, features: int, outputs: int, arrays: tuple[np.ndar
     from .network import Network  # Flax takes a second to import: only for those who ask
 
     centre, whiten, parameters = arrays
-    kept = whiten.shape[-1] if whiten.ndim == 2 else 0
-    made = shapes_of(cast(Any, Network(outputs)).init, jax.random.key(0), zeros(max(kept, 1)))
-    wanted = {"centre": (features,), "whiten": (features, kept)} | {
+    components = whiten.shape[-1] if whiten.ndim == 2 else 0
+    made = shapes_of(cast(Any, Network(outputs)).init, jax.random.key(0), zeros(max(components, 1)))
+    wanted = {"centre": (features,), "whiten": (features, components)} | {
         name: leaf.shape for name, leaf in flat(made).items()
     }
     result = {"centre": centre, "whiten": whiten} | flat(parameters)
@@ -102,20 +102,20 @@ def _traversal() -> Any:
     return import_module("flax.traverse_util")
 
 
-def _check_told(path: Path, told: Any) -> None:
+def _check_header(path: Path, header: Any) -> None:
     """The words must be all there, each of its kind."""
-    if not is_mapping(told):
+    if not is_mapping(header):
         raise _unfit(path, "what it says of itself is no mapping")
-    if "plan" not in told:
+    if "plan" not in header:
         raise ConfigError(f"{path} is of an earlier version: train it again, codesign train-amortised")
-    for name, kind in TOLD.items():
-        if not isinstance(told.get(name), kind):
+    for name, kind in HEADER_TYPES.items():
+        if not isinstance(header.get(name), kind):
             raise _unfit(path, f"it says no {name}")
-    if not isinstance(told["facts"].get("goal"), str):
+    if not isinstance(header["facts"].get("goal"), str):
         raise _unfit(path, "it says no goal")
-    if not all(_numbers(values) for values in told["plan"].values()):
+    if not all(_numbers(values) for values in header["plan"].values()):
         raise _unfit(path, "values of its plan fields are no numbers")
-    if not all(isinstance(name, str) for key in ("hardware", "inputs", "limits") for name in told[key]):
+    if not all(isinstance(name, str) for key in ("hardware", "inputs", "limits") for name in header[key]):
         raise _unfit(path, "names of its hardware, inputs or limits are no words")
 
 
@@ -273,11 +273,11 @@ class Guesser:
 
     def save(self, path: Path) -> None:
         """One compressed file."""
-        told = {
+        header = {
             "family": self.family, "plan": self.shape.plan, "hardware": self.shape.hardware, "inputs": self.inputs,
             "limits": self.limits, "facts": self.facts,
         }  # fmt: skip
-        write(path, told, self.centre, self.whiten, self.parameters)
+        write(path, header, self.centre, self.whiten, self.parameters)
 
     @classmethod
     def load(cls, path: Path) -> "Guesser":
@@ -286,11 +286,11 @@ class Guesser:
         Raises:
             ConfigError: a file that is damaged, of an earlier version, no weights, or of a network of another shape.
         """
-        told, centre, whiten, parameters = read(path)
-        shape = NetworkShape({name: tuple(v) for name, v in told["plan"].items()}, tuple(told["hardware"]))
-        inputs, limits = tuple(told["inputs"]), tuple(told["limits"])
+        header, centre, whiten, parameters = read(path)
+        shape = NetworkShape({name: tuple(v) for name, v in header["plan"].items()}, tuple(header["hardware"]))
+        inputs, limits = tuple(header["inputs"]), tuple(header["limits"])
         check_numbers(path, len(inputs) + len(limits), shape.outputs, (centre, whiten, parameters))
-        return cls(told["family"], shape, inputs, limits, centre, whiten, parameters, told["facts"])
+        return cls(header["family"], shape, inputs, limits, centre, whiten, parameters, header["facts"])
 
 
 def shipped() -> list[Guesser]:

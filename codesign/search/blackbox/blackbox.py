@@ -61,10 +61,10 @@ class Blackbox(AbstractSearch):
         names = tuple(name for name in self.objectives if name != problem.objective.goal)
         evaluator = Evaluator(Box(problem), rows_with(problem, names), (GOAL, *names))
 
-        def told(progress: Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             report(dataclasses.replace(progress, best=problem.objective.goal_at(progress.best)))
 
-        trial = Trial(evaluator, self.seconds, self.evaluations, told, self.optimizer.name)
+        trial = Trial(evaluator, self.seconds, self.evaluations, on_progress, self.optimizer.name)
         stopped = self.ask(trial, seed)
         if not stopped:  # whoever interrupted would do so again at the last report
             with contextlib.suppress(KeyboardInterrupt):  # all is found already
@@ -111,7 +111,7 @@ def rows_with(problem: Problem, names: tuple[str, ...]) -> Rows:
     rows = rows_of(problem)
 
     def extended(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
-        kept = {f"limit.{name}" if name in names else name: row for name, row in rows(metrics, values).items()}
-        return kept | {GOAL: problem.objective.rank(metrics)} | {n: signed_log(metrics.get(n)) for n in names}
+        other_rows = {f"limit.{name}" if name in names else name: row for name, row in rows(metrics, values).items()}
+        return other_rows | {GOAL: problem.objective.rank(metrics)} | {n: signed_log(metrics.get(n)) for n in names}
 
     return extended

@@ -146,9 +146,9 @@ class CmaEs(AbstractBlackboxOptimizer):
                 seed=int(rng.integers(MAX_SEED)), population_size=population,
             )  # fmt: skip
             while not search.should_stop():
-                asked, told = zip(*(search.ask() for _ in range(population)), strict=True)
-                loss = trial.losses(self._unit(np.array(asked), sizes), self.penalty)
-                search.tell([(x, float(value)) for x, value in zip(told, loss, strict=True)])
+                samples, standardised = zip(*(search.ask() for _ in range(population)), strict=True)
+                loss = trial.losses(self._unit(np.array(samples), sizes), self.penalty)
+                search.tell([(x, float(value)) for x, value in zip(standardised, loss, strict=True)])
             population = min(2 * population, self.max_population)
 
     def _unit(self, x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -189,12 +189,12 @@ class Nsga2(AbstractBlackboxOptimizer):
         )
         nsga2.setup(space, termination=("n_gen", 10**9), seed=seed % MAX_SEED, verbose=False)
         while True:
-            asked = nsga2.ask()
-            goals, violation = trial.prices(asked.get("X"))
-            asked.set(F=np.where(np.isfinite(goals), goals, 1e3), G=np.minimum(violation, 1e3)[:, None])
-            for individual in asked:
+            population = nsga2.ask()
+            goals, violation = trial.prices(population.get("X"))
+            population.set(F=np.where(np.isfinite(goals), goals, 1e3), G=np.minimum(violation, 1e3)[:, None])
+            for individual in population:
                 individual.evaluated |= {"F", "G"}
-            nsga2.tell(infills=asked)
+            nsga2.tell(infills=population)
 
     @classmethod
     def example(cls) -> "Nsga2":
@@ -236,9 +236,9 @@ class Tpe(AbstractBlackboxOptimizer):
         width = np.array([*sizes, *[1.0] * (len(names) - len(sizes))])
         middle = np.array([0.5] * len(sizes) + [0.0] * (len(names) - len(sizes)))
         while True:
-            asked = [study.ask(ranges) for _ in range(self.batch)]
-            x = np.array([[one.params[name] for name in names] for one in asked])
-            for one, loss in zip(asked, trial.losses((x + middle) / width, self.penalty), strict=True):
+            trials = [study.ask(ranges) for _ in range(self.batch)]
+            x = np.array([[one.params[name] for name in names] for one in trials])
+            for one, loss in zip(trials, trial.losses((x + middle) / width, self.penalty), strict=True):
                 study.tell(one, float(loss))
 
     @classmethod

@@ -47,7 +47,7 @@ class Box:
         columns = {name: np.unique(column, return_inverse=True) for name, column in self.plans.items()}
         columns = {name: pair for name, pair in columns.items() if len(pair[0]) > 1}
         self.levels = {name: values for name, (values, _) in columns.items()}
-        places = [place for _, place in columns.values()]
+        places = [index for _, index in columns.values()]
         self._places = np.stack(places, axis=-1) if places else np.zeros((1, 0), dtype=int)
         self._radix = np.cumprod([1, *self.sizes[:-1]], dtype=np.int64)[: len(places)]
         keys = self._places @ self._radix
@@ -130,10 +130,10 @@ class Evaluator:
         result = self._points(self.box.problem.scenario, self._table[plan], u, np.ones(len(plan)))
         goals, over = result.exact[:, self._goals], np.maximum(result.exact[:, self._limits], 0.0)
         legal = result.broken <= 0
-        known = np.isfinite(goals).all(axis=1) & ~np.isnan(over).any(axis=1) & ~np.isnan(result.broken)
-        total = np.where(known & legal, over.sum(axis=1), np.inf)
-        worst = np.where(known & legal, over.max(axis=1, initial=0.0), np.inf)
-        return Prices(np.where(known[:, None], goals, np.inf), total, worst)
+        is_priced = np.isfinite(goals).all(axis=1) & ~np.isnan(over).any(axis=1) & ~np.isnan(result.broken)
+        total = np.where(is_priced & legal, over.sum(axis=1), np.inf)
+        worst = np.where(is_priced & legal, over.max(axis=1, initial=0.0), np.inf)
+        return Prices(np.where(is_priced[:, None], goals, np.inf), total, worst)
 
 
 class Exhausted(Exception):
@@ -168,7 +168,7 @@ class Trial:
         self.warm_up = np.full((1, len(box.names)), 0.5)
         evaluator(box.plan_numbers(self.warm_up), box.hardware(self.warm_up))
         self.began = time.perf_counter()
-        self._told = self.began
+        self._reported = self.began
 
     @property
     def best(self) -> float:
@@ -215,19 +215,22 @@ class Trial:
         if goals.shape[1] > 1 and holds.any():
             self._extend(goals[holds], plan[holds], u[holds])
         now = time.perf_counter()
-        if now - self._told > 0.2:
-            self._told = now
+        if now - self._reported > 0.2:
+            self._reported = now
             self.report(Progress(self.stage, self.count, self._total(), self.best))
 
     def _extend(self, goals: np.ndarray, plan: np.ndarray, u: np.ndarray) -> None:
         """Few points against a long front, without sorting it: what this costs is taken from the search's time."""
-        own = non_dominated_rows(goals)
-        new, known = goals[own], np.array([point[0] for point in self.front]).reshape(-1, goals.shape[1])
-        own = own[~np.any(np.all(known[None] <= new[:, None], axis=2), axis=1)]
-        if len(own):
-            keep = ~np.any(np.all(goals[own][None] <= known[:, None], axis=2), axis=1)
+        non_dominated = non_dominated_rows(goals)
+        new, front_goals = (
+            goals[non_dominated],
+            np.array([point[0] for point in self.front]).reshape(-1, goals.shape[1]),
+        )
+        non_dominated = non_dominated[~np.any(np.all(front_goals[None] <= new[:, None], axis=2), axis=1)]
+        if len(non_dominated):
+            keep = ~np.any(np.all(goals[non_dominated][None] <= front_goals[:, None], axis=2), axis=1)
             self.front = [self.front[i] for i in np.flatnonzero(keep)]
-            self.front += [(goals[i], int(plan[i]), u[i].copy()) for i in own]
+            self.front += [(goals[i], int(plan[i]), u[i].copy()) for i in non_dominated]
 
     def _total(self) -> int:
         """Evaluations to come to, as far as one can say."""

@@ -55,7 +55,7 @@ class Bounding:
     ):
         self.programme, self.gap, self.recorder, self.width = programme, gap, recorder, programme.width
         self.table = BoundsTable(programme.oracle.count, programme.oracle.roots)
-        self.own, self.duals = CutPool(len(programme.rows), self.width + 1), DualSolutions()
+        self.cuts, self.duals = CutPool(len(programme.rows), self.width + 1), DualSolutions()
         self.incumbent = incumbent or Incumbent(self.width)
         self.pruned: list[Pruned] | None = [] if pruned else None
         self.history: list[tuple[float, float, float]] = []
@@ -135,8 +135,8 @@ class Bounding:
 
     def split(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Put the parts of these groups in their place, bounded as these were: (parts, the group of each)."""
-        parts, place = self.programme.oracle.split(group)
-        parent = group[place]
+        parts, parent_index = self.programme.oracle.split(group)
+        parent = group[parent_index]
         self.grow()
         self.table.split(group, parts)
         higher = self.table.raise_(parts, self.lower[parent])
@@ -150,29 +150,33 @@ class Bounding:
         Returns parts that nothing is known of, since their groups were never solved: to be bounded by the caller.
         """
         group = ~self.programme.oracle.single(some)
-        ripe = group & ((self.table.rounds[some] >= BRANCH_AND_BOUND.group_tries) | (self.own.soft_of(some) < self.cut))
+        ripe = group & (
+            (self.table.rounds[some] >= BRANCH_AND_BOUND.group_tries) | (self.cuts.soft_of(some) < self.cut)
+        )
         self.refine(some[~ripe])
         if not ripe.any():
             return some[:0]
         parts, parent = self.split(some[ripe])
-        new = ~self.own.known(parts)
+        new = ~self.cuts.has_cuts(parts)
         return self.inherit(parts[new], parent[new])
 
     def inherit(self, plan: np.ndarray, parent: np.ndarray) -> np.ndarray:
         """Bound parts of groups by a cut where their group has its optimum; returns those whose group has none."""
-        solved = self.duals.known(parent)
+        solved = self.duals.has_solution(parent)
         unknown, plan, parent = plan[~solved], plan[solved], parent[solved]
         if len(plan):
             u, multipliers = self.duals.of(parent)
             exact, affine = self.evaluate(plan, u, REFERENCE_SHARPNESS)
-            at = self.place(u, REFERENCE_SHARPNESS)
+            at = self.point_index(u, REFERENCE_SHARPNESS)
             self.bound_by(plan, affine, multipliers, at)
-            self.own.keep(plan, exact, affine, multipliers, at)
+            self.cuts.keep(plan, exact, affine, multipliers, at)
         return unknown
 
-    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+    def point_index(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
         """Numbers of points; of no meaning where no recorder listens."""
-        return np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.places.place(u, sharpness)
+        return (
+            np.zeros(len(u), dtype=np.int64) if self.recorder is None else self.recorder.places.index_of(u, sharpness)
+        )
 
     def raise_(
         self,
@@ -213,7 +217,7 @@ class Bounding:
     ) -> np.ndarray:
         """Evaluate and keep the cuts; exact rows."""
         exact, affine = self.evaluate(plan, u, sharpness)
-        self.own.keep(plan, exact, affine, prices, self.place(u, sharpness))
+        self.cuts.keep(plan, exact, affine, prices, self.point_index(u, sharpness))
         return exact
 
     def bound_by(
@@ -257,26 +261,26 @@ class Bounding:
 
         Work on a node stops where its bound reaches `enough`, by default the incumbent less the gap.
         """
-        for batch in self.own.batches(plan):
+        for batch in self.cuts.batches(plan):
             self._refine(batch, self.cut if enough is None else enough)
 
     def _refine(self, plan: np.ndarray, enough: float) -> None:
-        affine, at = self.own.gathered(plan)
-        known = self.own.soft_of(plan)
-        gap = np.clip(np.where(np.isfinite(known), known, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
+        affine, at = self.cuts.gathered(plan)
+        soft = self.cuts.soft_of(plan)
+        gap = np.clip(np.where(np.isfinite(soft), soft, 1.0) - np.maximum(self.lower[plan], -10.0), 1e-6, 4.0)
         price = np.array([self._price.get(p, interior.ELASTIC) for p in plan.tolist()])
         share = BRANCH_AND_BOUND.share
         tolerance = np.clip(share * gap, max(1e-8, share * self.gap), 0.02)
         solved = interior.solve(affine, BRANCH_AND_BOUND.spread * gap, tolerance, enough, price)
-        whole = settled(solved.weights[:, :, 0].sum(axis=1))
-        self.raise_(plan, np.where(whole, solved.lower, -np.inf), at, solved.weights)
+        is_settled = settled(solved.weights[:, :, 0].sum(axis=1))
+        self.raise_(plan, np.where(is_settled, solved.lower, -np.inf), at, solved.weights)
         self._rule_out(plan, affine, at, solved, enough)
         self.duals.learn(plan, solved, affine)
         leant_on = solved.weights[:, :, 1:].sum(axis=(1, 2))
         for lane in np.flatnonzero(leant_on > BRANCH_AND_BOUND.dear * price):  # dear, and still a constraint gives way
             self._price[int(plan[lane])] = min(BRANCH_AND_BOUND.raised * price[lane], BRANCH_AND_BOUND.dearest)
         for lane, p in enumerate(plan.tolist()):
-            self.own.trim(p, solved.weights[lane])
+            self.cuts.trim(p, solved.weights[lane])
         self.table.refined(plan)
         self.solved += len(plan)
         still = self.lower[plan] < enough
@@ -285,8 +289,8 @@ class Bounding:
 
     def _follow(self, plan: np.ndarray, gap: np.ndarray, central: np.ndarray, edge: np.ndarray) -> None:
         """Evaluate plans at two points each, that inside and where their cuts are lowest, and learn."""
-        known, rounds = BRANCH_AND_BOUND, np.minimum(self.table.rounds[plan], 20)
-        sharpness = np.clip(known.kink / gap, known.softest * known.sharpening**rounds, known.sharpest)
+        settings, rounds = BRANCH_AND_BOUND, np.minimum(self.table.rounds[plan], 20)
+        sharpness = np.clip(settings.kink / gap, settings.softest * settings.sharpening**rounds, settings.sharpest)
         both, points = np.concatenate([plan, plan]), np.concatenate([central, edge])
         exact = self.learn(both, points, np.concatenate([sharpness, sharpness]), self.duals.of(both)[1])
         lane, pulled = self._inside.pulled(plan, points, exact, self.upper)
@@ -373,7 +377,7 @@ class References:
 
     def __init__(self, bounding: Bounding, plans: np.ndarray, base: np.ndarray):
         self.base = base
-        plans = plans[bounding.duals.known(plans)]
+        plans = plans[bounding.duals.has_solution(plans)]
         points = np.broadcast_to(base, (len(plans), len(base)))
         _, affine = bounding.programme.tangents(plans, points, REFERENCE_SHARPNESS)
         self.features = self._features(affine)
@@ -386,9 +390,9 @@ class References:
 
     def nearest(self, affine: np.ndarray) -> np.ndarray:
         """Index of the reference of each plan, from its tangents at `base`."""
-        asked = self._features(affine)
+        queries = self._features(affine)
         squares = (self.features**2).sum(axis=1)
-        return np.argmin(squares[None] - 2 * asked @ self.features.T, axis=1)
+        return np.argmin(squares[None] - 2 * queries @ self.features.T, axis=1)
 
 
 # Limits of a search over plans, and its result.

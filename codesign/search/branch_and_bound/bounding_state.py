@@ -57,7 +57,7 @@ class DualSolutions:
             self.weights[n], self.point[n] = solved.weights[lane].sum(axis=0), solved.edge[lane]
             self.lagrangian[n] = total[lane]
 
-    def known(self, node: np.ndarray) -> np.ndarray:
+    def has_solution(self, node: np.ndarray) -> np.ndarray:
         """Mask of the nodes that were solved."""
         return np.array([n in self.point for n in node.tolist()], dtype=bool)
 
@@ -135,9 +135,9 @@ class BoundsTable:
 
     def raise_(self, node: Int[np.ndarray, " k"], bound: Float[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
         """Take these bounds where they are higher than what is known; says where. No number raises nothing."""
-        known = self._lower[node]
-        self._lower[node] = np.fmax(known, bound)
-        return bound > known
+        current = self._lower[node]
+        self._lower[node] = np.fmax(current, bound)
+        return bound > current
 
     def raise_all(self, lower: Float[np.ndarray, " some"]) -> None:
         """Raise the bounds of the first nodes, in order."""
@@ -286,15 +286,15 @@ class InsidePoints:
         for lane in np.flatnonzero(worst < -INSIDE):
             self._inside[int(plan[lane])] = (points[lane], exact[lane])
         edge, result = points[count:], exact[count:]
-        asked = np.flatnonzero(~keeps(result) & (result[:, 0] < upper) & np.isfinite(result).all(axis=1))
-        asked = asked[[p in self._inside for p in plan[asked].tolist()]]
-        if len(asked) == 0:
-            return asked, edge[:0]
-        inside = [self._inside[p] for p in plan[asked].tolist()]
+        candidates = np.flatnonzero(~keeps(result) & (result[:, 0] < upper) & np.isfinite(result).all(axis=1))
+        candidates = candidates[[p in self._inside for p in plan[candidates].tolist()]]
+        if len(candidates) == 0:
+            return candidates, edge[:0]
+        inside = [self._inside[p] for p in plan[candidates].tolist()]
         u, rows = np.array([each[0] for each in inside]), np.array([each[1] for each in inside])
-        over = np.maximum(result[asked, 1:], 0.0)
+        over = np.maximum(result[candidates, 1:], 0.0)
         share = (over / np.where(over > 0, over - np.minimum(rows[:, 1:], -1e-12), 1.0)).max(axis=1)[:, None]
-        return asked, edge[asked] + share * (u - edge[asked])
+        return candidates, edge[candidates] + share * (u - edge[candidates])
 
 
 # The cuts of the nodes that a branch and bound still works on, and what the points they were taken at have shown.
@@ -349,10 +349,10 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         `prices` of violations [k, rows] are for the estimates; `at` numbers the points.
         """
         over = np.maximum(exact[:, 1:], 0.0)
-        known = np.isfinite(exact).all(axis=1)
-        soft = np.where(known, exact[:, 0] + interior.ELASTIC * over.max(axis=1, initial=0.0), np.inf).tolist()
+        finite = np.isfinite(exact).all(axis=1)
+        soft = np.where(finite, exact[:, 0] + interior.ELASTIC * over.max(axis=1, initial=0.0), np.inf).tolist()
         prices = np.broadcast_to(prices, exact.shape)[:, 1:] + BRANCH_AND_BOUND.least_price
-        looks = np.where(known, exact[:, 0] + (prices * over).sum(axis=1), np.inf).tolist()
+        looks = np.where(finite, exact[:, 0] + (prices * over).sum(axis=1), np.inf).tolist()
         numbers = [-1] * len(node) if at is None else at.tolist()
         latest: dict[int, float] = {}
         for i, n in enumerate(node.tolist()):
@@ -362,7 +362,7 @@ class CutPool(Mapping[int, list[np.ndarray]]):
             latest[n] = min(latest.get(n, np.inf), looks[i])
         self.estimate |= latest
 
-    def known(self, node: Int[np.ndarray, " k"]) -> np.ndarray:
+    def has_cuts(self, node: Int[np.ndarray, " k"]) -> np.ndarray:
         """Mask of the nodes that have cuts."""
         return np.array([n in self._cuts for n in node.tolist()], dtype=bool)
 
@@ -400,8 +400,8 @@ class CutPool(Mapping[int, list[np.ndarray]]):
         if count > BRANCH_AND_BOUND.most_cuts:
             leant = np.argsort(-weights[:count].sum(axis=1), kind="stable")
             left = np.sort(leant[: BRANCH_AND_BOUND.most_cuts // 2]).tolist()
-            for kept in (self._cuts, self._at):
-                kept[node] = [kept[node][i] for i in left]
+            for lists in (self._cuts, self._at):
+                lists[node] = [lists[node][i] for i in left]
 
     def forget(self) -> None:
         """Drop all cuts: many times the size of all else that is known."""

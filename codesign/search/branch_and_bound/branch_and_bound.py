@@ -74,9 +74,9 @@ class BranchAndBound:
     def _look(self, plan: np.ndarray, u: np.ndarray) -> np.ndarray:
         return self.bounding.look(plan, np.broadcast_to(u, (len(plan), self.bounding.width)))
 
-    def _place(self, count: int, u: np.ndarray) -> np.ndarray:
+    def _point_indices(self, count: int, u: np.ndarray) -> np.ndarray:
         """Numbers of one point for so many plans."""
-        return np.repeat(self.bounding.place(u[None], REFERENCE_SHARPNESS), count)
+        return np.repeat(self.bounding.point_index(u[None], REFERENCE_SHARPNESS), count)
 
     def incumbent(self) -> None:
         """The best of a sample of plans, solved, and of their neighbours; leaves solved plans as references."""
@@ -86,7 +86,7 @@ class BranchAndBound:
         exact = self._look(sample, self.base)
         soft = exact[:, 0] + np.maximum(exact[:, 1:], 0.0).sum(axis=1)
         first = sample[np.argsort(soft, kind="stable")[: effort.references // 4]]
-        bounding.own.keep(first, *self._at(first, self.base), at=self._place(len(first), self.base))
+        bounding.cuts.keep(first, *self._at(first, self.base), at=self._point_indices(len(first), self.base))
         self._halved(first)
         self._note("incumbent", bounding.solved, bounding.solved)
         self.climb()
@@ -113,10 +113,10 @@ class BranchAndBound:
             plans = plans[np.argsort(self._looks_there(plans), kind="stable")[: effort.references // 4]]
             if len(plans):
                 multipliers = self._multipliers()
-                at = self._place(len(plans), bounding.u)
+                at = self._point_indices(len(plans), bounding.u)
                 exact, affine = self._at(plans, bounding.u)
                 bounding.bound_by(plans, affine, multipliers, at)
-                bounding.own.keep(plans, exact, affine, multipliers, at)
+                bounding.cuts.keep(plans, exact, affine, multipliers, at)
                 self._halved(plans)
             self._note("incumbent", bounding.solved, bounding.solved)
             if bounding.upper > before - bounding.gap:
@@ -166,8 +166,8 @@ class BranchAndBound:
         bounding, oracle, result = self.bounding, self._oracle, [groups[:0]]
         parts = parent = groups[np.argsort(self._looks(groups), kind="stable")[: BRANCH_AND_BOUND.followed // 4]]
         while len(parts):
-            parts, place = oracle.split(parts)
-            parent = parent[place]
+            parts, parent_index = oracle.split(parts)
+            parent = parent[parent_index]
             bounding.grow()
             new = bounding.table.rounds[parts] == 0
             self.bound(bounding.inherit(parts[new], parent[new]))
@@ -180,7 +180,7 @@ class BranchAndBound:
 
     def _looks(self, plan: np.ndarray) -> np.ndarray:
         """An estimate of each one's optimum, from where it was seen last."""
-        return self.bounding.own.looks(plan)
+        return self.bounding.cuts.looks(plan)
 
     def _around(self) -> np.ndarray:
         """Neighbours of the best plan in three fields and of the next-best in two."""
@@ -196,7 +196,7 @@ class BranchAndBound:
         some = sample[np.sort(self.rng.permutation(len(sample))[: self.effort.references])]
         some = some[bounding.table.rounds[some] == 0]
         if len(some):
-            bounding.own.keep(some, *self._at(some, self.base), at=self._place(len(some), self.base))
+            bounding.cuts.keep(some, *self._at(some, self.base), at=self._point_indices(len(some), self.base))
         for _ in range(BRANCH_AND_BOUND.reference_rounds):
             enough = bounding.upper + BRANCH_AND_BOUND.worst_reference
             some = some[bounding.lower[some] < enough]
@@ -209,7 +209,7 @@ class BranchAndBound:
         """Solve the plans that look best among those never solved."""
         bounding = self.bounding
         new = plan[(bounding.lower[plan] < bounding.cut) & (bounding.table.rounds[plan] == 0)]
-        new = new[bounding.own.known(new)]
+        new = new[bounding.cuts.has_cuts(new)]
         self._halved(new[np.argsort(self._looks(new), kind="stable")[:most]])
 
     def _halved(self, plan: np.ndarray) -> None:
@@ -233,26 +233,26 @@ class BranchAndBound:
         if len(plan) == 0:
             return
         exact, affine = self._at(plan, self.base)
-        at = self._place(len(plan), self.base)
+        at = self._point_indices(len(plan), self.base)
         nearest = self.references.nearest(affine)
         bounding.bound_by(plan, affine, self.references.multipliers[nearest], at)
         left = np.flatnonzero(bounding.lower[plan] < bounding.cut)
         if bounding.width == 0:  # one point: nothing is learnt at another
-            bounding.own.keep(plan[left], exact[left], affine[left], at=at[left])
+            bounding.cuts.keep(plan[left], exact[left], affine[left], at=at[left])
             return
         if len(left) == 0:
             return
         plan, exact, affine, nearest = plan[left], exact[left], affine[left], nearest[left]
         multipliers, u = self.references.multipliers[nearest], self.references.u[nearest]
-        at, second = at[left], bounding.place(u, REFERENCE_SHARPNESS)
+        at, second = at[left], bounding.point_index(u, REFERENCE_SHARPNESS)
         there, learnt = bounding.evaluate(plan, u, REFERENCE_SHARPNESS)
         bounding.bound_by(plan, learnt, multipliers, second)
         left = np.flatnonzero(bounding.lower[plan] < bounding.cut)
         both = np.stack([at[left], second[left]], axis=1)
         bounding.bound_by_two(plan[left], affine[left], learnt[left], multipliers[left], both)
         left = left[bounding.lower[plan[left]] < bounding.cut]
-        bounding.own.keep(plan[left], exact[left], affine[left], at=at[left])
-        bounding.own.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
+        bounding.cuts.keep(plan[left], exact[left], affine[left], at=at[left])
+        bounding.cuts.keep(plan[left], there[left], learnt[left], multipliers[left], second[left])
 
     def screen(self) -> None:
         """Rule out single plans that break a constraint everywhere which costs little beside the others: memory."""
@@ -269,13 +269,13 @@ class BranchAndBound:
             broken = least_of_rows(affine).max(axis=1) > 0
             plan, affine = plan[broken], affine[broken]
             weights = np.zeros(len(bounding.programme.rows))
-            bounding.bound_by(plan, affine, weights, self._place(len(plan), self.base))
+            bounding.bound_by(plan, affine, weights, self._point_indices(len(plan), self.base))
 
     def bound_all(self) -> None:
         """Bound every plan or group that is not closed yet."""
         bounding, effort = self.bounding, self.effort
         left = bounding.open()
-        left = np.sort(left[~bounding.own.known(left)])
+        left = np.sort(left[~bounding.cuts.has_cuts(left)])
         for first in range(0, len(left), effort.chunk):
             if self._late():
                 return

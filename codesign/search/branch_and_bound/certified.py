@@ -115,15 +115,15 @@ class Conflict:
             self.proof.append(MustGive(name, alone, factor, _factor(least.lower)))
 
     def _together(self) -> None:
-        asked = tuple(name for name in self.rows if not name.startswith("usage."))
-        self.planned += len(self.rows) + 1 + len(asked)
+        limits = tuple(name for name in self.rows if not name.startswith("usage."))
+        self.planned += len(self.rows) + 1 + len(limits)
         alone = [self._least(self.oracle, row.constraint, (), {}).lower for row in self.proof]
         self.proof = [replace(row, needed=_factor(max(low, 0.0))) for row, low in zip(self.proof, alone, strict=True)]
         must = tuple(row.constraint for row in self.proof if (row.needed or math.inf) > 1.0)
-        for giving in dict.fromkeys((must, asked, self.rows)):  # limits are easier given than hardware
-            kept = tuple(name for name in self.rows if name not in giving)
+        for giving in dict.fromkeys((must, limits, self.rows)):  # limits are easier given than hardware
+            retained = tuple(name for name in self.rows if name not in giving)
             if giving:
-                first = self._least(Largest(self.oracle, giving), LARGEST, kept, {})
+                first = self._least(Largest(self.oracle, giving), LARGEST, retained, {})
                 if math.isfinite(first.upper):
                     self._tighten(giving, first)
                     return
@@ -177,11 +177,11 @@ class Resource:
 
 def polish(bounding: Bounding, plan: int, tolerance: float, rounds: int = 40) -> None:
     """Close the gap of one plan further."""
-    if plan not in bounding.own:  # its bound came from another plan's point before it was asked for cuts of its own
+    if plan not in bounding.cuts:  # its bound came from another plan's point before it was asked for cuts of its own
         bounding.learn(np.array([plan]), bounding.feasible[plan][1][None], REFERENCE_SHARPNESS)
     keep, bounding.gap = bounding.gap, tolerance
     for _ in range(rounds):
-        if plan not in bounding.own or bounding.lower[plan] >= bounding.feasible.get(plan, (np.inf,))[0] - tolerance:
+        if plan not in bounding.cuts or bounding.lower[plan] >= bounding.feasible.get(plan, (np.inf,))[0] - tolerance:
             break
         bounding.refine(np.array([plan]))
     bounding.gap = keep
@@ -207,7 +207,7 @@ def optima(
     """
     lanes = len(plans)
     lower, upper = np.full(lanes, -np.inf), np.full(lanes, np.inf)
-    pools = {p: np.array(bounding.own[p]) for p in set(plans.tolist())}
+    pools = {p: np.array(bounding.cuts[p]) for p in set(plans.tolist())}
     active = np.arange(lanes)
     for _ in range(rounds):
         most = max(len(pools[p]) for p in plans[active].tolist())
@@ -222,15 +222,15 @@ def optima(
         before = lower[active]
         lower[active] = np.maximum(before, solved.lower)
         points = np.concatenate([solved.edge, solved.central])
-        asked = np.concatenate([plans[active]] * 2)
+        queried = np.concatenate([plans[active]] * 2)
         sharpness = np.clip(3.0 / np.concatenate([spread, spread]), 30.0, 1e7)
-        exact, result = bounding.programme.tangents(asked, points, sharpness)
+        exact, result = bounding.programme.tangents(queried, points, sharpness)
         at = np.concatenate([active, active])
         holds = feasible_logs((exact[:, 1:] - moves[at, 1:]).max(axis=1, initial=-np.inf))
         values = np.where(holds, exact[:, 0], np.inf)
         np.minimum.at(upper, at, values)
         for p in pools:
-            pools[p] = _trimmed(pools[p], result[asked == p], solved.weights, plans[active] == p)
+            pools[p] = _trimmed(pools[p], result[queried == p], solved.weights, plans[active] == p)
         hopeless = (solved.violation > tolerance) & (lower[active] - before < tolerance)
         beaten = lower > upper.reshape(-1, rivals).min(axis=1).repeat(rivals)
         active = active[(upper[active] - lower[active] > tolerance) & ~hopeless & ~beaten[active]]
@@ -279,9 +279,9 @@ def resources(bounding: Bounding, tolerance: float, rivals: int = 24) -> list[Re
 
 def _tenth_more(bounding: Bounding, near: list[int], tolerance: float, rivals: int) -> dict[int, tuple[float, int]]:
     """Row -> (log-change of the goal, plan) when a tenth more is allowed, over the plans that come closest."""
-    known = np.array(sorted(bounding.own))
-    known = known[bounding.programme.oracle.single(known)]
-    plans = known[np.argsort(bounding.lower[known], kind="stable")[:rivals]]
+    with_cuts = np.array(sorted(bounding.cuts))
+    with_cuts = with_cuts[bounding.programme.oracle.single(with_cuts)]
+    plans = with_cuts[np.argsort(bounding.lower[with_cuts], kind="stable")[:rivals]]
     plans = plans if bounding.plan in plans else np.append(plans, bounding.plan)
     moves = np.zeros((len(near) * len(plans), len(bounding.programme.rows)))
     for k, i in enumerate(near):
@@ -374,12 +374,12 @@ class Certified(AbstractSearch):
             maker: of the oracle; with a runner the plans are proven in parts by it.
         """
         verdict = check_convexity(oracle, seed, self.convexity_samples)
-        told, parts = proving(in_values(report, wanted), verdict.convex), None
+        on_progress, parts = proving(in_values(report, wanted), verdict.convex), None
         if self.runner is None or maker is None:
-            outcome = BranchAndBound(Programme(oracle), self.effort, seed, told, Recorder(), warm).run()
+            outcome = BranchAndBound(Programme(oracle), self.effort, seed, on_progress, Recorder(), warm).run()
         else:
             work = PartWork(oracle.problem, maker, self.effort, seed, self.top_k)
-            parts = proven_in_parts(work, oracle, self.runner, told)
+            parts = proven_in_parts(work, oracle, self.runner, on_progress)
             outcome, verdict = parts.outcome, replace(verdict, broken=verdict.broken or parts.doubt)
         if outcome.stopped != INTERRUPTED:
             verdict = look_again(oracle, verdict, {p: u for p, (_, u) in outcome.bounding.feasible.items()}, seed)
@@ -408,8 +408,8 @@ class Certified(AbstractSearch):
             why = [row if verdict.convex else replace(row, **UNPROVEN) for row in conflict.proof]
             certificate = _certificate(wanted, verdict, outcome, infeasible=tuple(why))
             claim = claim_of_none(certificate, counts["plans"])
-            points, kept = designs_of(oracle, plan, u), _evidence(oracle, outcome, certificate)
-            return Trace(points, ["certified"] * len(plan), counts, seconds, claim, certificate, evidence=kept)
+            points, evidence = designs_of(oracle, plan, u), _evidence(oracle, outcome, certificate)
+            return Trace(points, ["certified"] * len(plan), counts, seconds, claim, certificate, evidence=evidence)
         explained = {}
         if self.explain and oracle.variables:
             with contextlib.suppress(KeyboardInterrupt):  # the design is there already
@@ -418,8 +418,8 @@ class Certified(AbstractSearch):
         certificate = _certificate(wanted, verdict, outcome, **explained)
         best = bounding.incumbent.ranked(self.top_k)
         points = designs_of(oracle, np.array(best), np.array([bounding.feasible[p][1] for p in best]))
-        claim, kept = claim_of_best(certificate, counts["plans"]), _evidence(oracle, outcome, certificate)
-        return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=kept)
+        claim, evidence = claim_of_best(certificate, counts["plans"]), _evidence(oracle, outcome, certificate)
+        return Trace(points, ["certified"] * len(best), counts, seconds, claim, certificate, evidence=evidence)
 
     def _least_violating(self, oracle: AbstractModelOracle) -> tuple[np.ndarray, np.ndarray]:
         """Find the plan of a sample that breaks its limits least in the middle of the box."""
@@ -437,11 +437,11 @@ class Certified(AbstractSearch):
 def in_values(report: Report, wanted: Wanted) -> Report:
     """Progress in values of the goal instead of logs."""
 
-    def told(progress: Progress) -> None:
+    def scaled_report(progress: Progress) -> None:
         best = math.exp(wanted.sign * progress.best)
         report(replace(progress, best=best, gap=math.expm1(progress.gap), goal=wanted.name))
 
-    return told
+    return scaled_report
 
 
 def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any) -> Certificate:
@@ -460,10 +460,12 @@ def _evidence(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certif
     result = outcome.bounding
     if not isinstance(result.recorder, Recorder):
         return None
-    kept = evidence_of(oracle, result.recorder, result.programme.rows, result.table.leaf, result.lower, outcome.lower)
-    if kept is not None:
-        kept.header["claim"] = _claimed(oracle, outcome, certificate)
-    return kept
+    evidence = evidence_of(
+        oracle, result.recorder, result.programme.rows, result.table.leaf, result.lower, outcome.lower
+    )
+    if evidence is not None:
+        evidence.header["claim"] = _claimed(oracle, outcome, certificate)
+    return evidence
 
 
 def _claimed(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certificate) -> dict[str, Any]:
@@ -474,7 +476,9 @@ def _claimed(oracle: AbstractModelOracle, outcome: Outcome, certificate: Certifi
     return certificate.claimed(design, infeasible=none)
 
 
-def held_by(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resource], sign: float) -> dict[str, Any]:
+def held_by(
+    oracle: AbstractOracle, plan: int, u: np.ndarray, resources_used: list[Resource], sign: float
+) -> dict[str, Any]:
     """Explain what binds and what more of it would bring: changes of the goal, not of the row that is minimised."""
     edges = [
         Edge(name, "low" if u[i] < EDGE else "high")
@@ -486,7 +490,7 @@ def held_by(oracle: AbstractOracle, plan: int, u: np.ndarray, found: list[Resour
             r.name, r.used, sign * r.fewer, sign * r.more, _move(r.valid[0]), _move(r.valid[1]),
             math.expm1(sign * r.gained), r.plan != plan,
         )
-        for r in found
+        for r in resources_used
     ]  # fmt: skip
     return {"constraints": tuple(rows), "at_bounds": tuple(edges)}
 

@@ -108,10 +108,16 @@ def look_again(oracle: AbstractOracle, verdict: Verdict, designs: dict[int, np.n
         a, b = (np.where(better[:, None], new, old) for new, old in zip(moved, (a, b), strict=True))
         excess, reach = np.where(better[:, None], result, excess), 0.7 * reach
         worst = np.maximum(worst, result.max(axis=0))
-    known = {name: max(verdict.worst.get(name, -np.inf), float(w)) for name, w in zip(oracle.names, worst, strict=True)}
-    broken = [name for name, w in known.items() if w > TOLERANCE]
-    text = f"{broken[0]} is not log-convex: {known[broken[0]]:.2g} above convexity near a design" if broken else ""
-    return replace(verdict, pairs=pairs, worst=known, broken=text)
+    excess_by_name = {
+        name: max(verdict.worst.get(name, -np.inf), float(w)) for name, w in zip(oracle.names, worst, strict=True)
+    }
+    broken = [name for name, w in excess_by_name.items() if w > TOLERANCE]
+    text = (
+        f"{broken[0]} is not log-convex: {excess_by_name[broken[0]]:.2g} above convexity near a design"
+        if broken
+        else ""
+    )
+    return replace(verdict, pairs=pairs, worst=excess_by_name, broken=text)
 
 
 def _excess(

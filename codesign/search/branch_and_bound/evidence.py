@@ -35,15 +35,15 @@ class Places:
         self._points: list[tuple[np.ndarray, np.ndarray]] = []
         self._placed = 0
 
-    def place(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
+    def index_of(self, u: Float[np.ndarray, "k n"], sharpness: np.ndarray | float) -> Int[np.ndarray, " k"]:
         """Numbers of these points."""
         first, self._placed = self._placed, self._placed + len(u)
         self._points.append((u.copy(), np.broadcast_to(np.asarray(sharpness, dtype=float), (len(u),))))
         return np.arange(first, self._placed)
 
-    def distinct(self, asked: Int[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def distinct(self, points: Int[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(points, sharpness, number of each asked one among them), every point once."""
-        used, where = np.unique(asked, return_inverse=True)
+        used, where = np.unique(points, return_inverse=True)
         begins = np.cumsum([0, *(len(u) for u, _ in self._points)])
         chunk = np.searchsorted(begins, used, side="right") - 1
         rows = [
@@ -123,7 +123,7 @@ class Recorder(AbstractListener):
         """Bounds of parts rest on what bounds their groups."""
         self.source[part] = self.source[group]
 
-    def kept(
+    def retained_cuts(
         self, some: Int[np.ndarray, " k"], room: Float[np.ndarray, " k"]
     ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray]:
         """(numbers of the nodes, columns of cuts, points, sharpness) that the bounds of `some` rest on.
@@ -159,9 +159,9 @@ def _rounded(weights: Float[np.ndarray, "k cuts rows"], room: Float[np.ndarray, 
     """
     total = weights.sum(axis=(1, 2), keepdims=True)
     cheap = np.where(weights < SINGLE * total, 0.0, weights)
-    goal, kept = weights[:, :, 0].sum(axis=1), cheap[:, :, 0].sum(axis=1)
-    room = np.where((goal > 0) & (kept == 0), -np.inf, room)
-    cheap[:, :, 0] *= np.divide(goal, kept, out=np.ones_like(goal), where=kept > 0)[:, None]
+    goal, cheap_goal = weights[:, :, 0].sum(axis=1), cheap[:, :, 0].sum(axis=1)
+    room = np.where((goal > 0) & (cheap_goal == 0), -np.inf, room)
+    cheap[:, :, 0] *= np.divide(goal, cheap_goal, out=np.ones_like(goal), where=cheap_goal > 0)[:, None]
     cheap = cheap.astype(np.float32).astype(float)
     cost = REACH * (np.abs(cheap - weights).sum(axis=(1, 2)) + SINGLE * total[:, 0, 0])
     return np.where((cost < room)[:, None, None], cheap, weights)
@@ -192,9 +192,9 @@ def evidence_of(
     if (recorder.source[some] < 0).any():
         return None
     room = np.zeros(len(some))
-    known = np.isfinite(lower[some]) & math.isfinite(bound)
-    room[known] = lower[some][known] - bound
-    nodes, cuts, points, sharpness = recorder.kept(some, room)
+    finite = np.isfinite(lower[some]) & math.isfinite(bound)
+    room[finite] = lower[some][finite] - bound
+    nodes, cuts, points, sharpness = recorder.retained_cuts(some, room)
     header, columns = nodes_of(oracle, nodes)
     header |= {"version": VERSION, "rows": list(rows), "variables": list(variables)}
     tables = {"nodes": columns, "points": table_of_points(variables, points, sharpness), "cuts": table_of_cuts(cuts)}
@@ -222,21 +222,21 @@ def together(parts: Sequence[Evidence], values: Mapping[str, Sequence[float]]) -
     held = {name: listed.tolist() for name, listed in lists.items()}
     nodes: list[Mapping[str, np.ndarray]] = []
     for k, part in enumerate(parts):
-        own = part.tables["nodes"]
-        place = {name: np.searchsorted(lists[name], values[name][k]) for name in lists}
-        nodes.append(own | {
-            f"{end}.{name}": np.full(len(own["number"]), at, dtype=np.int32)
-            for name, at in place.items()
+        nodes_of_part = part.tables["nodes"]
+        indices = {name: np.searchsorted(lists[name], values[name][k]) for name in lists}
+        nodes.append(nodes_of_part | {
+            f"{end}.{name}": np.full(len(nodes_of_part["number"]), at, dtype=np.int32)
+            for name, at in indices.items()
             for end in ("low", "high")
         })  # fmt: skip
     return Evidence(parts[0].header | ({"held": held} if held else {}), stacked(parts, nodes))
 
 
-def stacked(parts: Sequence[Evidence], own: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+def stacked(parts: Sequence[Evidence], columns: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
     """Tables of several as one, with these nodes; numbers of nodes and points go on from one to the next."""
     tables: dict[str, list[Mapping[str, np.ndarray]]] = {"nodes": [], "points": [], "cuts": []}
     nodes = points = 0
-    for part, mine in zip(parts, own, strict=True):
+    for part, mine in zip(parts, columns, strict=True):
         there, cuts = part.tables["points"], part.tables["cuts"]
         tables["nodes"].append({**mine, "number": mine["number"] + np.int32(nodes)})
         tables["points"].append(there)

@@ -24,7 +24,7 @@ from ...core.json_yaml import is_some
 from ...executors import AbstractRunner
 from ...study.design_space import levels
 from ..base import AbstractSearch, AbstractSentWork, Evidence, Problem, Progress, Report, Trace, proving, silent
-from ..certificate import Certificate, Edge, certify, claim_of_whole
+from ..certificate import Certificate, Edge, certify, claim_of_integer
 from .bounding import INTERRUPTED, Outcome, SentOutcome
 from .branch_and_bound import BranchAndBound
 from .certified import Certified, held_by, in_values, polish, resources
@@ -100,12 +100,12 @@ class Held(AbstractRelay):
 
     def unproven(self, held: Mapping[str, Sequence[float]] | None = None) -> dict[str, str]:
         """Reasons why rows are not proven convex over the free coordinates, by row."""
-        own: dict[str, Sequence[float]] = {
+        fixed: dict[str, Sequence[float]] = {
             self.inner.variables[int(i)]: [float(at)] for i, at in zip(self.fixed, self.at, strict=True)
         }
-        return self.inner.unproven(own | dict(held or {}))
+        return self.inner.unproven(fixed | dict(held or {}))
 
-    def whole(self, u: np.ndarray) -> np.ndarray:
+    def full_point(self, u: np.ndarray) -> np.ndarray:
         """All coordinates from the free ones."""
         full = np.zeros((len(u), len(self.inner.variables)))
         full[:, self.free], full[:, self.fixed] = u, self.at
@@ -114,7 +114,7 @@ class Held(AbstractRelay):
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Rows at the whole point; tangents over the free coordinates."""
         self.evaluated += len(plan)
-        result = self.inner.tangents(plan, self.whole(u), sharpness)
+        result = self.inner.tangents(plan, self.full_point(u), sharpness)
         intercept = result.affine[..., 0] + result.affine[..., 1 + self.fixed] @ self.at
         affine = np.concatenate([intercept[..., None], result.affine[..., 1 + self.free]], axis=-1)
         return Tangents(result.exact, affine, result.broken)
@@ -133,13 +133,13 @@ def optimum(
     """The optimum over all variables that are not held, with what its bound rests on."""
     free = free_of(oracle, held)
     verdict = PROVEN if proven else check_convexity(free, seed, proof.convexity_samples)
-    told, recorder = proving(report, verdict.convex), Recorder()
-    outcome = BranchAndBound(Programme(free), proof.effort, seed, told, recorder).run()
+    on_progress, recorder = proving(report, verdict.convex), Recorder()
+    outcome = BranchAndBound(Programme(free), proof.effort, seed, on_progress, recorder).run()
     bounding, lower = outcome.bounding, outcome.lower
     bounding.hush()
     rows, variables = bounding.programme.rows, free.variables
-    kept = evidence_of(oracle, recorder, rows, bounding.table.leaf, bounding.lower, lower, variables)
-    return Real(held, verdict, outcome, lower, kept)
+    evidence = evidence_of(oracle, recorder, rows, bounding.table.leaf, bounding.lower, lower, variables)
+    return Real(held, verdict, outcome, lower, evidence)
 
 
 def closed(
@@ -208,11 +208,11 @@ class HeldWork(AbstractSentWork):
         held, before = dict(part.held), self.oracle.evaluated
         if part.bounded:
             real = optimum(self.oracle, held, self.proof, self.proven, self.seed)
-            known: dict[str, Any] = {"verdict": real.verdict, "lower": real.lower, "evidence": real.evidence}
+            extras: dict[str, Any] = {"verdict": real.verdict, "lower": real.lower, "evidence": real.evidence}
             outcome = real.outcome
         else:
-            known, outcome = {}, closed(self.oracle, held, self.proof, self.seed)
-        return HeldFound(part, SentOutcome(outcome.unless_interrupted()), self.oracle.evaluated - before, **known)
+            extras, outcome = {}, closed(self.oracle, held, self.proof, self.seed)
+        return HeldFound(part, SentOutcome(outcome.unless_interrupted()), self.oracle.evaluated - before, **extras)
 
 
 def held_by_runner(
@@ -320,15 +320,15 @@ class Integer(AbstractSearch):
 
     def search(self, problem: Problem, oracle: Oracle, seed: int, report: Report = silent) -> Trace:
         """Search as `run` does, on rows of the problem that are there already."""
-        told, listed = in_values(report, problem.wanted), self._listed(oracle)
+        on_progress, listed = in_values(report, problem.wanted), self._listed(oracle)
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
         work, ended = HeldWork(problem, self.proof, self._proven(oracle, listed), seed), ""
         try:
-            for one in self._reals(oracle, listed, work, told):
+            for one in self._reals(oracle, listed, work, on_progress):
                 real.append(one)
                 one.outcome.unless_interrupted()
-            close = self._wholes(oracle, real, work, _named(told, "integer, "))
+            close = self._wholes(oracle, real, work, _named(on_progress, "integer, "))
             for one in sorted(real, key=lambda one: one.outcome.upper):
                 least = min((outcome.upper for _, outcome in tried), default=math.inf)
                 if one.outcome.bounding.plan >= 0 and one.outcome.lower < least:
@@ -347,40 +347,40 @@ class Integer(AbstractSearch):
             return self._none(problem, seed, report)
         return self._traced(oracle, Tried(real, tried, len(real) == len(listed), ended))
 
-    def _traced(self, oracle: Oracle, found: Tried) -> Trace:
+    def _traced(self, oracle: Oracle, result: Tried) -> Trace:
         """The best whole design, bounded by the real optima of everything listed."""
-        stopped = found.ended or found.stopped
-        verdict = next((one.verdict for one in found.real if not one.verdict.convex), found.real[0].verdict)
-        first = min(found.real, key=lambda one: one.outcome.upper)
-        counts = first.outcome.counts | {"integer": len(found.tried), "points": oracle.evaluated}
-        seconds = {"integer": sum(outcome.seconds for outcome in found.outcomes)}
-        wanted, complete = oracle.problem.wanted, found.complete
+        stopped = result.ended or result.stopped
+        verdict = next((one.verdict for one in result.real if not one.verdict.convex), result.real[0].verdict)
+        first = min(result.real, key=lambda one: one.outcome.upper)
+        counts = first.outcome.counts | {"integer": len(result.tried), "points": oracle.evaluated}
+        seconds = {"integer": sum(outcome.seconds for outcome in result.outcomes)}
+        wanted, complete = oracle.problem.wanted, result.complete
 
-        def told(upper: float, **more: Any) -> Certificate:
+        def certificate_at(upper: float, **more: Any) -> Certificate:
             reason = verdict.reason or stopped
             convex, closed = verdict.convex, not stopped
             return certify(
-                wanted, upper, found.lower, convex=convex, closed=closed, reason=reason, bounded=complete, **more
+                wanted, upper, result.lower, convex=convex, closed=closed, reason=reason, bounded=complete, **more
             )
 
-        held, best = min(found.tried, key=lambda pair: pair[1].upper, default=(dict[int, float](), first.outcome))
-        if not found.tried or best.bounding.plan < 0:
+        held, best = min(result.tried, key=lambda pair: pair[1].upper, default=(dict[int, float](), first.outcome))
+        if not result.tried or best.bounding.plan < 0:
             points = designs_of(
                 oracle, np.array([first.outcome.bounding.plan]), self._full(oracle, first.held, first.u)
             )
             claim = "no whole numbers next to the real optimum keep all constraints"
             claim = f"{stopped or claim}; the real optimum is shown, no proof"
-            certificate = replace(told(math.inf), certified=False, reason=claim)
-            kept = self._evidence(found, certificate, {})
-            return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=kept)
+            certificate = replace(certificate_at(math.inf), certified=False, reason=claim)
+            evidence = self._evidence(result, certificate, {})
+            return Trace(points, ["real"], counts, seconds, claim, certificate, evidence=evidence)
         explain = self.proof.explain and best.bounding.width
         explained = self._explained(oracle, held, best, wanted.sign) if explain else {}
-        certificate = told(best.upper, **explained)  # the best one may have come down while it was explained
-        designs = self._designs(oracle, found)
-        claim = claim_of_whole(certificate)
-        kept = self._evidence(found, certificate, {name: float(column[0]) for name, column in designs.items()})
+        certificate = certificate_at(best.upper, **explained)  # the best one may have come down while it was explained
+        designs = self._designs(oracle, result)
+        claim = claim_of_integer(certificate)
+        evidence = self._evidence(result, certificate, {name: float(column[0]) for name, column in designs.items()})
         method = ["integer"] * len(designs[next(iter(designs))])
-        return Trace(designs, method, counts, seconds, claim, certificate, evidence=kept)
+        return Trace(designs, method, counts, seconds, claim, certificate, evidence=evidence)
 
     def _none(self, problem: Problem, seed: int, report: Report) -> Trace:
         """Trace of a search without feasible listed values; a design between them is no answer."""
@@ -393,42 +393,42 @@ class Integer(AbstractSearch):
                 trace.evidence.header["claim"] = none.claimed()
         return trace
 
-    def _evidence(self, found: Tried, certificate: Certificate, design: dict[str, float]) -> Evidence | None:
+    def _evidence(self, result: Tried, certificate: Certificate, design: dict[str, float]) -> Evidence | None:
         """Evidence of the bounds of all combinations; None where one of them has none."""
-        parts = [one.evidence for one in found.real if one.evidence is not None]
-        if not found.complete or len(parts) < len(found.real):
+        parts = [one.evidence for one in result.real if one.evidence is not None]
+        if not result.complete or len(parts) < len(result.real):
             return None
         columns = zip(*itertools.product(*self.allowed_values.values()), strict=True)
-        kept = together(parts, dict(zip(self.allowed_values, map(list, columns), strict=True)))
-        kept.header["claim"] = certificate.claimed(design)
-        return kept
+        evidence = together(parts, dict(zip(self.allowed_values, map(list, columns), strict=True)))
+        evidence.header["claim"] = certificate.claimed(design)
+        return evidence
 
-    def _designs(self, oracle: Oracle, found: Tried) -> dict[str, np.ndarray]:
+    def _designs(self, oracle: Oracle, result: Tried) -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
-        closed = found.tried if self.step else [(one.held, one.outcome) for one in found.real]
+        closed = result.tried if self.step else [(one.held, one.outcome) for one in result.real]
         closed = sorted((pair for pair in closed if pair[1].bounding.plan >= 0), key=lambda pair: pair[1].upper)
         plan = np.array([outcome.bounding.plan for _, outcome in closed])
         u = np.concatenate([self._full(oracle, held, outcome.bounding.u) for held, outcome in closed])
         points = designs_of(oracle, plan, u)
         points |= {name: np.round(points[name] / unit) * unit for name, unit in self.step.items()}
         for name, values in self.allowed_values.items():
-            known = np.array(sorted(map(float, values)))
-            points[name] = known[np.abs(points[name][:, None] - known).argmin(axis=1)]
+            allowed = np.array(sorted(map(float, values)))
+            points[name] = allowed[np.abs(points[name][:, None] - allowed).argmin(axis=1)]
         return points
 
     def _explained(self, oracle: Oracle, held: dict[int, float], best: Outcome, sign: float) -> dict[str, Any]:
         """Explain what binds with the counted numbers held, and which listed one lies at the end of its list."""
         bounding, free = best.bounding, best.bounding.programme.oracle
-        told: dict[str, Any] = {}
+        explanation: dict[str, Any] = {}
         with contextlib.suppress(KeyboardInterrupt):
             polish(bounding, bounding.plan, 1e-7)
-            told = held_by(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
+            explanation = held_by(free, bounding.plan, bounding.u, resources(bounding, 1e-7), sign)
             for name, values in self.allowed_values.items():
                 ends = sorted(value for _, value in _coordinates(oracle, name, sorted(values)))
                 at = held[oracle.variables.index(name)]
                 if len(ends) > 1 and at in (ends[0], ends[-1]):
-                    told["at_bounds"] += (Edge(name, "low" if at == ends[0] else "high"),)
-        return told
+                    explanation["at_bounds"] += (Edge(name, "low" if at == ends[0] else "high"),)
+        return explanation
 
     def _listed(self, oracle: Oracle) -> list[dict[int, float]]:
         """Coordinates of the values listed, all combinations; one that holds nothing without any."""
@@ -451,20 +451,22 @@ class Integer(AbstractSearch):
                 yield result.real(oracle)
             return
         for number, held in enumerate(listed):
-            place = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
-            yield optimum(oracle, held, self.proof, work.proven, work.seed, _named(report, place))
+            prefix = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
+            yield optimum(oracle, held, self.proof, work.proven, work.seed, _named(report, prefix))
 
     def _wholes(self, oracle: Oracle, real: list[Real], work: HeldWork, report: Report) -> Closing:
         """Return the search of a combination of integers: run here, or looked up among those that a runner has run."""
         if self.runner is None:
             return lambda held: closed(oracle, held, self.proof, work.seed, report)
-        asked = {tuple(sorted(held.items())): held for one in real if one.outcome.bounding.plan >= 0
+        fixed_points = {tuple(sorted(held.items())): held for one in real if one.outcome.bounding.plan >= 0
                  for held in self._around(oracle, one) if held != one.held}  # fmt: skip
-        known: dict[Coordinates, Outcome] = {}
-        for result in held_by_runner(self.runner, work, list(asked.values()), False, report) if asked else ():
+        outcomes: dict[Coordinates, Outcome] = {}
+        for result in (
+            held_by_runner(self.runner, work, list(fixed_points.values()), False, report) if fixed_points else ()
+        ):
             oracle.evaluated += result.points
-            known[result.part.held] = result.outcome.over(Programme(Held(oracle, dict(result.part.held))))
-        return lambda held: known[tuple(sorted(held.items()))]
+            outcomes[result.part.held] = result.outcome.over(Programme(Held(oracle, dict(result.part.held))))
+        return lambda held: outcomes[tuple(sorted(held.items()))]
 
     def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:
         """Coordinates of the whole numbers around a real optimum, all combinations."""
@@ -482,7 +484,7 @@ class Integer(AbstractSearch):
 
     def _full(self, oracle: Oracle, held: dict[int, float], u: np.ndarray) -> np.ndarray:
         """[1, variables] all coordinates from the free ones."""
-        return Held(oracle, held).whole(u[None])
+        return Held(oracle, held).full_point(u[None])
 
     @classmethod
     def example(cls, problem: Problem) -> "Integer":
@@ -492,9 +494,9 @@ class Integer(AbstractSearch):
         return cls({}, Certified(gap=5e-3, convexity_samples=64, batch_size=64, explain=False), {name: values})
 
 
-def _named(report: Report, place: str) -> Report:
+def _named(report: Report, prefix: str) -> Report:
     """Say which of several searches it is that reports."""
-    return lambda progress: report(replace(progress, stage=place + progress.stage))
+    return lambda progress: report(replace(progress, stage=prefix + progress.stage))
 
 
 def _decides(problem: Problem, name: str, values: Sequence[float]) -> bool:

@@ -40,11 +40,11 @@ class Inverse(AbstractSearch):
 
     def refuse(self, problem: Problem) -> None:
         """No such variable, or nothing that it should achieve; any number of plans is bounded, in groups."""
-        known = problem.space.hardware
+        variables = problem.space.hardware
         self.proof.refuse_runner()
-        if self.variable not in known:
+        if self.variable not in variables:
             raise ConfigError(
-                f"search.variable = {self.variable!r} is not in space.hardware{suggestion(self.variable, known)}"
+                f"search.variable = {self.variable!r} is not in space.hardware{suggestion(self.variable, variables)}"
             )
         if not problem.objective.limits and not problem.objective.floors:
             raise ConfigError("search=inverse needs a target: set objective.limits or objective.floors")

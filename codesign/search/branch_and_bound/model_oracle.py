@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from ...core.jax_typed import configured
 from ...curvature import Judgement, judge
 from ...model.scenario import Scenario
-from ...staging import Found, PlanTables, Points, RowProgram, Rows, distinct_plans, row_program
+from ...staging import PlanTables, Points, RowProgram, Rows, RowValues, distinct_plans, row_program
 from ...study.feasible_plans import as_it_stands
 from ..base import Problem
 from ..settings import BRANCH_AND_BOUND
@@ -117,10 +117,10 @@ class Oracle(AbstractModelOracle):
             shapes = self.program.program.shapes
             return sum(math.prod(shapes[slot]) for equation in rest for slot in equation.outputs)
 
-        whole = numbers(self.names)
-        if whole < WORTH_SCREENING:
+        total = numbers(self.names)
+        if total < WORTH_SCREENING:
             return ()
-        return tuple(name for name in self.names if name != GOAL and numbers((name,)) <= CHEAP * whole)
+        return tuple(name for name in self.names if name != GOAL and numbers((name,)) <= CHEAP * total)
 
     def screened(
         self,
@@ -177,7 +177,7 @@ class Oracle(AbstractModelOracle):
         scenario: Scenario | None = None,
     ) -> tuple[Float[np.ndarray, "points rows"], Float[np.ndarray, " points"]]:
         """Rows alone; `scenario` as in `tangents`."""
-        result = self.found(self.table[plan], u, 1.0, scenario, slopes=False)
+        result = self.evaluate(self.table[plan], u, 1.0, scenario, slopes=False)
         return result.exact, result.broken
 
     def of_rows(
@@ -189,10 +189,10 @@ class Oracle(AbstractModelOracle):
         names: Sequence[str] | None = None,
     ) -> Tangents:
         """Rows and tangents of plans given by the values of their fields; of these rows alone if any are named."""
-        result = self.found(rows, u, sharpness, scenario, names)
+        result = self.evaluate(rows, u, sharpness, scenario, names)
         return Tangents(result.exact, affine(result.below, result.slopes, u), result.broken)
 
-    def found(
+    def evaluate(
         self,
         rows: np.ndarray,
         u: np.ndarray,
@@ -201,7 +201,7 @@ class Oracle(AbstractModelOracle):
         names: Sequence[str] | None = None,
         *,
         slopes: bool = True,
-    ) -> Found:
+    ) -> RowValues:
         """Exact rows, rows of the reading below and their slopes, broken rules; see `of_rows`."""
         self.evaluated += len(rows)
         sharpness = np.broadcast_to(np.asarray(sharpness, dtype=float), (len(rows),))
@@ -226,9 +226,9 @@ class Oracle(AbstractModelOracle):
 def affine(value: np.ndarray, slope: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Intercept at u = 0 and slopes of the tangent with this value and slope at u; no number says -inf."""
     intercept = value - np.einsum("prv,pv->pr", slope, u)
-    known = np.isfinite(intercept) & np.isfinite(slope).all(axis=-1)
-    whole = np.concatenate([intercept[..., None], slope], axis=-1)
-    return np.where(known[..., None], whole, np.concatenate([[LOWEST], np.zeros(slope.shape[-1])]))
+    finite = np.isfinite(intercept) & np.isfinite(slope).all(axis=-1)
+    coefficients = np.concatenate([intercept[..., None], slope], axis=-1)
+    return np.where(finite[..., None], coefficients, np.concatenate([[LOWEST], np.zeros(slope.shape[-1])]))
 
 
 def designs_of(oracle: AbstractModelOracle, plan: np.ndarray, u: np.ndarray) -> dict[str, np.ndarray]:

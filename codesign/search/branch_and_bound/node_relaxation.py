@@ -68,7 +68,9 @@ class PlanTree:
         self.parent = np.arange(roots)  # the node each came out of; of a plan listed before that, one above it
         self._first_child = np.full(roots, -1)
         self._children = np.zeros(roots, dtype=int)
-        self._asked: dict[int, int] = {}  # key of a plan -> its number, of those listed before their group was split
+        self._requested: dict[
+            int, int
+        ] = {}  # key of a plan -> its number, of those listed before their group was split
         self._reached: dict[int, int] = {}  # the same, of those that came out of a group
         self._keys_of_outer = self._index_outer()
 
@@ -153,44 +155,44 @@ class PlanTree:
 
     def _settled(self, child: np.ndarray) -> np.ndarray:
         """The numbers that these children are known by: a plan listed before keeps its first one."""
-        if not self._asked or len(child) == 0:
+        if not self._requested or len(child) == 0:
             return child
         single = np.flatnonzero(self.single(child))
         keys = self._keys(self.outer[child[single]], self.low[child[single]])
-        known = np.flatnonzero(np.isin(keys, np.fromiter(self._asked, dtype=np.int64)))
-        numbers = np.array([self._asked[key] for key in keys[known].tolist()], dtype=child.dtype)
-        self.parent[numbers] = self.parent[child[single[known]]]
+        requested = np.flatnonzero(np.isin(keys, np.fromiter(self._requested, dtype=np.int64)))
+        numbers = np.array([self._requested[key] for key in keys[requested].tolist()], dtype=child.dtype)
+        self.parent[numbers] = self.parent[child[single[requested]]]
         child = child.copy()
-        child[single[known]] = numbers
+        child[single[requested]] = numbers
         return child
 
-    def _keys(self, outer: np.ndarray, place: np.ndarray) -> np.ndarray:
+    def _keys(self, outer: np.ndarray, index: np.ndarray) -> np.ndarray:
         key = outer.astype(np.int64)
         for j, size in enumerate(self.sizes):
-            key = key * size + place[:, j]
+            key = key * size + index[:, j]
         return key
 
-    def listed(self, outer: Int[np.ndarray, " k"], place: Int[np.ndarray, "k inner"]) -> Int[np.ndarray, " k"]:
+    def listed(self, outer: Int[np.ndarray, " k"], index: Int[np.ndarray, "k inner"]) -> Int[np.ndarray, " k"]:
         """Numbers of single plans, by their combination of outer fields and the place of each inner value."""
         if not self.inner:
             return np.asarray(outer)
-        keys = self._keys(np.asarray(outer), place)
+        keys = self._keys(np.asarray(outer), index)
         unique, first = np.unique(keys, return_index=True)
-        new = np.array([not (key in self._asked or key in self._reached) for key in unique.tolist()], dtype=bool)
-        fresh, at_place = outer[first[new]], place[first[new]].astype(np.int32)
-        at = self._append(fresh, at_place, at_place, fresh)
-        self._asked.update(zip(unique[new].tolist(), range(at, self.count), strict=True))
-        return np.array([self._asked.get(key, self._reached.get(key, -1)) for key in keys.tolist()], dtype=int)
+        new = np.array([not (key in self._requested or key in self._reached) for key in unique.tolist()], dtype=bool)
+        fresh, new_index = outer[first[new]], index[first[new]].astype(np.int32)
+        at = self._append(fresh, new_index, new_index, fresh)
+        self._requested.update(zip(unique[new].tolist(), range(at, self.count), strict=True))
+        return np.array([self._requested.get(key, self._reached.get(key, -1)) for key in keys.tolist()], dtype=int)
 
     def sample(self, rng: np.random.Generator, most: int) -> Int[np.ndarray, " k"]:
         """Numbers of so many random plans, each once; all of them where there are no more."""
         numbers = np.arange(self.plans) if self.plans <= most else np.unique(rng.integers(0, self.plans, most))
         places: list[np.ndarray] = []
         for size in self.sizes[::-1]:
-            numbers, place = np.divmod(numbers, size)
-            places.append(place)
-        place = np.stack(places[::-1], axis=-1) if places else np.zeros((len(numbers), 0), dtype=int)
-        return np.sort(self.listed(numbers, place))
+            numbers, index = np.divmod(numbers, size)
+            places.append(index)
+        index = np.stack(places[::-1], axis=-1) if places else np.zeros((len(numbers), 0), dtype=int)
+        return np.sort(self.listed(numbers, index))
 
     def near(self, node: int, changes: int) -> Int[np.ndarray, " k"]:
         """Numbers of the plans that differ from one in at most so many fields; in long lists by at most `NEAR`."""
@@ -211,9 +213,9 @@ class PlanTree:
 
     def number_of(self, plan: Mapping[str, float]) -> int:
         """The number of a plan by the values of its fields; -1 where they are not listed together."""
-        place = np.array([[int(np.searchsorted(self.lists[name], plan[name])) for name in self.fields]])
-        outer, result = self._find_outer(place[:, self.rest])
-        return int(self.listed(outer, place[:, self.columns])[0]) if result[0] else -1
+        index = np.array([[int(np.searchsorted(self.lists[name], plan[name])) for name in self.fields]])
+        outer, result = self._find_outer(index[:, self.rest])
+        return int(self.listed(outer, index[:, self.columns])[0]) if result[0] else -1
 
     def _index_outer(self) -> tuple[np.ndarray, np.ndarray]:
         """(sorted keys of the outer combinations, their order)."""
@@ -225,18 +227,18 @@ class PlanTree:
         order = np.argsort(keys, kind="stable")
         return keys[order], order
 
-    def _outer_key(self, place: np.ndarray) -> np.ndarray:
-        key = np.zeros(len(place), dtype=np.int64)
+    def _outer_key(self, index: np.ndarray) -> np.ndarray:
+        key = np.zeros(len(index), dtype=np.int64)
         for j, i in enumerate(self.rest):
-            key = key * len(self.lists[self.fields[i]]) + place[:, j]
+            key = key * len(self.lists[self.fields[i]]) + index[:, j]
         return key
 
-    def _find_outer(self, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _find_outer(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(number of each combination, which of them are legal)."""
         keys, order = self._keys_of_outer
-        asked = self._outer_key(place)
-        at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-        return order[at], keys[at] == asked
+        wanted_keys = self._outer_key(index)
+        at = np.minimum(np.searchsorted(keys, wanted_keys), len(keys) - 1)
+        return order[at], keys[at] == wanted_keys
 
     def covering(self, plan: Int[np.ndarray, " k"], chosen: Bool[np.ndarray, " count"]) -> Int[np.ndarray, " k"]:
         """The chosen node over each single plan, or the plan itself; the chosen ones stand for every plan once."""
@@ -464,8 +466,8 @@ class GroupOracle(AbstractModelOracle):
             legal = outer.plans(fixed) if outer.plan else {}
             return distinct_plans([scenario], space, legal, self._free), ""
         plans = space.legal_sample(scenario, TRIED)
-        kept = [i for i, name in enumerate(space.plan) if name not in free]
-        table = np.unique(plans[:, kept], axis=0)
+        columns = [i for i, name in enumerate(space.plan) if name not in free]
+        table = np.unique(plans[:, columns], axis=0)
         count = len(table) * int(np.prod([len(values) for values in self._free.values()], dtype=float))
         why = f"{space.combinations:,} combinations of plan values are too many to bound; {count:,} plans were searched"
         return dict(zip(outer.plan, table.T, strict=True)), why
@@ -510,7 +512,7 @@ class GroupOracle(AbstractModelOracle):
         return judge(self.model.program, cases, self._listed, self._free, held, ordered)
 
     def _ask(self, rows: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        result = self.model.found(rows, u, 1.0, slopes=False)
+        result = self.model.evaluate(rows, u, 1.0, slopes=False)
         return result.exact, result.broken
 
     evaluated: Any = relayed("model", "evaluated")
@@ -555,10 +557,10 @@ class GroupOracle(AbstractModelOracle):
         """Rows alone; of a group as in `tangents`."""
         plan = np.asarray(plan)
         group, rows = self._best_of(plan)
-        result = self.model.found(rows, u, 1.0, scenario, slopes=False)
+        result = self.model.evaluate(rows, u, 1.0, scenario, slopes=False)
         for view in self.views[1:] if len(group) else []:
             names, table = [self.names[row] for row in map(int, view.rows)], self.tree.table(plan[group], view.best)
-            other = self.model.found(table, u[group], 1.0, scenario, names, slopes=False)
+            other = self.model.evaluate(table, u[group], 1.0, scenario, names, slopes=False)
             result.exact[np.ix_(group, view.rows)] = other.exact
         return result.exact, result.broken
 

@@ -204,7 +204,7 @@ class Programme:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(exact rows, affine rows) of this programme, goal first, constraints relative to what is allowed."""
         result = self.oracle.tangents(plan, u, sharpness)
-        return self._own(result.exact, result.broken), self._allowing(result.affine)
+        return self._shifted(result.exact, result.broken), self._allowing(result.affine)
 
     def screening(self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"]) -> np.ndarray | None:
         """Affine rows of which only those that cost little are known; None where there are none."""
@@ -212,13 +212,13 @@ class Programme:
         return None if result is None else self._allowing(result.affine)
 
     def _allowing(self, affine: np.ndarray) -> np.ndarray:
-        own = affine[:, self._index].copy()
-        own[..., 0] -= self.shift
-        return own
+        shifted = affine[:, self._index].copy()
+        shifted[..., 0] -= self.shift
+        return shifted
 
     def values(self, plan: Int[np.ndarray, " k"], u: Float[np.ndarray, "k n"]) -> np.ndarray:
         """The exact rows of `tangents` alone."""
-        return self._own(*self.oracle.values(plan, u))
+        return self._shifted(*self.oracle.values(plan, u))
 
-    def _own(self, exact: np.ndarray, broken: np.ndarray) -> np.ndarray:
+    def _shifted(self, exact: np.ndarray, broken: np.ndarray) -> np.ndarray:
         return np.where((broken > 0)[:, None], np.inf, exact[:, self._index] - self.shift)

@@ -80,35 +80,35 @@ class PartProof:
     Args:
         lower: log of a bound on every plan of them; inf where none is feasible.
         designs: the best, ties in the order of the parts.
-        told: part -> how its search went.
+        reports: part -> how its search went.
         keep: designs at most.
     """
 
     lower: float
     designs: tuple[FoundInPart, ...]
-    told: dict[int, PartTold]
+    reports: dict[int, PartTold]
     keep: int
 
     @property
     def stopped(self) -> str:
         """Reason of the first part that ended early; empty if none did."""
-        return next((self.told[part].stopped for part in sorted(self.told) if self.told[part].stopped), "")
+        return next((self.reports[part].stopped for part in sorted(self.reports) if self.reports[part].stopped), "")
 
     @property
     def doubt(self) -> str:
         """Reason why the plans of some part do not stand for all of them; empty if they do."""
-        return next((self.told[part].doubt for part in sorted(self.told) if self.told[part].doubt), "")
+        return next((self.reports[part].doubt for part in sorted(self.reports) if self.reports[part].doubt), "")
 
     def count(self, name: str) -> int:
         """Sum over the parts."""
-        return sum(one.counts.get(name, 0) for one in self.told.values())
+        return sum(one.counts.get(name, 0) for one in self.reports.values())
 
 
 def merged(a: PartProof, b: PartProof) -> PartProof:
     """Merge the proofs of two sets of parts."""
     keep = min(a.keep, b.keep)
     designs = sorted({*a.designs, *b.designs})[:keep]
-    return PartProof(min(a.lower, b.lower), tuple(designs), b.told | a.told, keep)
+    return PartProof(min(a.lower, b.lower), tuple(designs), b.reports | a.reports, keep)
 
 
 def plan_parts(problem: Problem, least: int) -> list[PlanPart]:
@@ -126,9 +126,9 @@ def plan_parts(problem: Problem, least: int) -> list[PlanPart]:
     every = list(itertools.product(*(space.plan[name] for name in fields)))
     if fields and space.combinations <= MOST_LISTED:
         legal, lists = space.plans(scenario), space.lists
-        known = set(zip(*(legal[name].tolist() for name in fields), strict=True))
+        legal_values = set(zip(*(legal[name].tolist() for name in fields), strict=True))
         numbers = list(itertools.product(*(lists[name].tolist() for name in fields)))
-        every = [values for values, number in zip(every, numbers, strict=True) if number in known]
+        every = [values for values, number in zip(every, numbers, strict=True) if number in legal_values]
     return [PlanPart(i, tuple(zip(fields, values, strict=True))) for i, values in enumerate(every)]
 
 
@@ -144,17 +144,19 @@ def joined_evidence(parts: Sequence[Evidence], plan: dict[str, np.ndarray]) -> E
         return None
     nodes: list[dict[str, np.ndarray]] = []
     for part in parts:
-        known = part.header["plan"]
-        place: dict[str, np.ndarray] = {name: np.searchsorted(values, known[name]) for name, values in plan.items()}
-        nodes.append({column: _moved(column, numbers, place) for column, numbers in part.tables["nodes"].items()})
+        plan_values = part.header["plan"]
+        indices: dict[str, np.ndarray] = {
+            name: np.searchsorted(values, plan_values[name]) for name, values in plan.items()
+        }
+        nodes.append({column: _moved(column, numbers, indices) for column, numbers in part.tables["nodes"].items()})
     header = parts[0].header | {"plan": {name: values.tolist() for name, values in plan.items()}}
     return Evidence(header, stacked(parts, nodes))
 
 
-def _moved(column: str, numbers: np.ndarray, place: dict[str, np.ndarray]) -> np.ndarray:
+def _moved(column: str, numbers: np.ndarray, indices: dict[str, np.ndarray]) -> np.ndarray:
     """Places in a part's lists as places in the whole ones."""
     name = column.split(".", 2)[-1] if column.startswith("best.") else column.partition(".")[2]
-    return place[name][numbers].astype(numbers.dtype) if name in place else numbers
+    return indices[name][numbers].astype(numbers.dtype) if name in indices else numbers
 
 
 OracleMaker = Callable[[Problem], AbstractModelOracle]
@@ -189,13 +191,13 @@ class PartWork(AbstractSentWork):
         outcome = BranchAndBound(programme, self.effort, self.seed, recorder=recorder, warm=warm).run()
         bounding = outcome.unless_interrupted().bounding
         lower = bounding.table.least
-        kept = evidence_of(oracle, recorder, programme.rows, bounding.table.leaf, bounding.lower, lower)
+        evidence = evidence_of(oracle, recorder, programme.rows, bounding.table.leaf, bounding.lower, lower)
         best = bounding.incumbent.ranked(self.keep)
-        designs = [self._found(oracle, part, plan, *bounding.feasible[plan]) for plan in best]
-        told = PartTold(outcome.counts, outcome.stopped, oracle.doubt, kept)
-        return PartProof(lower, tuple(sorted(designs)), {part.number: told}, self.keep)
+        designs = [self._incumbent(oracle, part, plan, *bounding.feasible[plan]) for plan in best]
+        report = PartTold(outcome.counts, outcome.stopped, oracle.doubt, evidence)
+        return PartProof(lower, tuple(sorted(designs)), {part.number: report}, self.keep)
 
-    def _found(
+    def _incumbent(
         self, oracle: AbstractModelOracle, part: PlanPart, plan: int, value: float, u: np.ndarray
     ) -> FoundInPart:
         fields = {name: float(column[0]) for name, column in oracle.columns(np.array([plan])).items()}
@@ -236,17 +238,17 @@ def proven_in_parts(
             for one in arriving:
                 result = result if one is None else merged(result, one)
                 best = min([bounding.upper, *(design.value for design in result.designs)])
-                report(Progress("parts", len(result.told), len(parts), best, math.nan))
-                if time.perf_counter() > until and len(result.told) < len(parts):
+                report(Progress("parts", len(result.reports), len(parts), best, math.nan))
+                if time.perf_counter() > until and len(result.reports) < len(parts):
                     stopped = f"stopped at its time limit of {work.effort.seconds:g} s"
                     break
     except KeyboardInterrupt:
         stopped = INTERRUPTED
     except CodesignError as error:
         stopped = str(error)
-    whole = len(result.told) == len(parts)
+    complete = len(result.reports) == len(parts)
     _offer(search, oracle, result)
-    bounding.table.raise_all(np.full(oracle.count, result.lower if whole else -math.inf))
+    bounding.table.raise_all(np.full(oracle.count, result.lower if complete else -math.inf))
     bounding.solved += result.count("solved")
     bounding.note()
     counts = {
@@ -257,18 +259,18 @@ def proven_in_parts(
         "parts": len(parts),
     }
     outcome = Outcome(bounding, counts, bounding.elapsed, stopped or result.stopped)
-    return ProvenInParts(outcome, _evidence(oracle, result) if whole else None, result.doubt)
+    return ProvenInParts(outcome, _evidence(oracle, result) if complete else None, result.doubt)
 
 
-def _offer(search: BranchAndBound, oracle: AbstractModelOracle, found: PartProof) -> None:
+def _offer(search: BranchAndBound, oracle: AbstractModelOracle, proof: PartProof) -> None:
     """Evaluate the designs of the parts here: what a worker says of their values is not relied on."""
-    if not found.designs:
+    if not proof.designs:
         return
-    plan = np.array([number_of(oracle, dict(design.plan)) for design in found.designs])
-    u = np.array([design.u for design in found.designs]).reshape(len(plan), -1)
-    known = plan >= 0
+    plan = np.array([number_of(oracle, dict(design.plan)) for design in proof.designs])
+    u = np.array([design.u for design in proof.designs]).reshape(len(plan), -1)
+    listed = plan >= 0
     search.bounding.grow()
-    search.bounding.look(plan[known], u[known])
+    search.bounding.look(plan[listed], u[listed])
 
 
 def number_of(oracle: AbstractModelOracle, plan: dict[str, float]) -> int:
@@ -280,10 +282,10 @@ def number_of(oracle: AbstractModelOracle, plan: dict[str, float]) -> int:
     return int(np.argmax(same)) if same.any() else -1
 
 
-def _evidence(oracle: AbstractModelOracle, found: PartProof) -> Evidence | None:
-    parts = [found.told[number].evidence for number in sorted(found.told)]
-    kept = [one for one in parts if one is not None]
-    if len(kept) < len(parts) or not kept:
+def _evidence(oracle: AbstractModelOracle, proof: PartProof) -> Evidence | None:
+    parts = [proof.reports[number].evidence for number in sorted(proof.reports)]
+    evidence = [one for one in parts if one is not None]
+    if len(evidence) < len(parts) or not evidence:
         return None
     lists = oracle.problem.space.lists
-    return joined_evidence(kept, {name: np.unique(values) for name, values in lists.items()})
+    return joined_evidence(evidence, {name: np.unique(values) for name, values in lists.items()})

@@ -25,7 +25,7 @@ from ...model.scenario import Scenario
 from ...study.objective import feasible
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.chunks import ChunkFolders, screen_in_chunks
-from ..exhaustive.grid import kept_of, screen
+from ..exhaustive.grid import screen, trace_of_screened
 from ..exhaustive.sweep import Screened
 
 # Optax by name: an optimizer, and transformations of the gradient before it; loaded by searches that descend alone.
@@ -51,10 +51,10 @@ def _made(key: str, name: str, *args: Any, **options: Any) -> Any:
         ConfigError: an option that it does not have.
     """
     factory = getattr(import_module("optax"), name)
-    known = inspect.signature(factory).parameters
+    accepted = inspect.signature(factory).parameters
     for option in options:
-        if option not in known:
-            raise ConfigError(f"{key}.options.{option}: {name} has no such option{suggestion(option, known)}")
+        if option not in accepted:
+            raise ConfigError(f"{key}.options.{option}: {name} has no such option{suggestion(option, accepted)}")
     try:
         return factory(*args, **options)
     except (TypeError, ValueError) as error:
@@ -138,7 +138,7 @@ class Descent:
     margin: float = 2e-3
 
     def minimise(
-        self, problem: Problem, plans: dict[str, np.ndarray], start: np.ndarray, told: Callable[[int], None]
+        self, problem: Problem, plans: dict[str, np.ndarray], start: np.ndarray, on_progress: Callable[[int], None]
     ) -> np.ndarray:
         """Descend from every start of every plan.
 
@@ -146,7 +146,7 @@ class Descent:
             problem: what is minimised.
             plans: name -> [candidates] values.
             start: [candidates, starts, variables] unit-cube coordinates.
-            told: is told how many steps are done, every few of them.
+            on_progress: is told how many steps are done, every few of them.
 
         Returns:
             [candidates, starts, variables] final coordinates.
@@ -179,7 +179,7 @@ class Descent:
         over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
         carry = asarray(start), jax.vmap(jax.vmap(optimizer.init))(asarray(start))
         for number, part in enumerate(linspace(0.0, 1.0, self.steps).reshape(-1, length)):
-            told(number * length)
+            on_progress(number * length)
             carry = over_plans(carry, _arrays(plans), problem.scenario, part)
             block_until_ready(carry)
         return np.asarray(carry[0])
@@ -220,8 +220,8 @@ class GridThenGradient(AbstractSearch):
             screened = screen(problem, block, report, keep)
         else:
             screened = screen_in_chunks(problem, self.runner, block, report, keep, ChunkFolders())
-        trace = kept_of(problem, screened)
-        if not problem.space.names or len(screened.kept.best) == 0 or screened.stopped:
+        trace = trace_of_screened(problem, screened)
+        if not problem.space.names or len(screened.top.best) == 0 or screened.stopped:
             return trace
         began = time.perf_counter()
         try:
@@ -238,7 +238,7 @@ class GridThenGradient(AbstractSearch):
         return trace
 
     def _refine(self, problem: Problem, screened: Screened, seed: int, report: Report) -> dict[str, np.ndarray]:
-        axes, pairs = screened.axes, screened.kept.best_at[: self.candidates]
+        axes, pairs = screened.axes, screened.top.best_at[: self.candidates]
         plans = {name: column[pairs[:, 0]] for name, column in axes.plans.items()}
         names, count = problem.space.names, len(pairs)
         levels = {name: asarray(column) for name, column in axes.values_of(pairs[:, 1]).items()}
@@ -248,12 +248,12 @@ class GridThenGradient(AbstractSearch):
         spread = rng.uniform(size=(count, self.descent.starts, len(names)))
         spread[:, 0] = first
 
-        def told(done: int) -> None:
+        def on_progress(done: int) -> None:
             report(Progress("gradient", done, self.descent.steps, float("nan")))
 
-        final = self.descent.minimise(problem, plans, spread, told)
+        final = self.descent.minimise(problem, plans, spread, on_progress)
         points = _best_on_segments(problem, plans, first, final)
-        told(self.descent.steps)
+        on_progress(self.descent.steps)
         return points if axes.listed else {n: v for n, v in points.items() if n in names}
 
     @classmethod

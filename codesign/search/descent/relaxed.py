@@ -213,12 +213,12 @@ class Gradient(AbstractSearch):
             for share in self._solve(bounding, near, u):
                 report(Progress("solve", share, ROUNDS + 1, problem.objective.goal_at(bounding.upper)))
         except KeyboardInterrupt:
-            if not seen.own.soft:
+            if not seen.cuts.soft:
                 raise
             stopped = "interrupted"
             if middle is None:
                 near = self._look(seen, oracle, relaxation, x, u)
-            bounding = min(bounding, seen, key=lambda known: (known.upper, not known.own.soft))
+            bounding = min(bounding, seen, key=lambda candidate: (candidate.upper, not candidate.cuts.soft))
         ended = time.perf_counter()
         middle = middle or ended
         trace = self._traced(oracle, bounding, near, u, {"descent": middle - began, "solve": ended - middle}, stopped)
@@ -244,8 +244,8 @@ class Gradient(AbstractSearch):
         def descend(carry: Any, progress: Array, scenario: Scenario) -> Any:
             def step(carry: Any, progress: Array) -> Any:
                 at, state, key = carry
-                key, own = jax.random.split(key)
-                noise = jax.random.gumbel(own, at[0].shape) * (1 - progress)
+                key, noise_key = jax.random.split(key)
+                noise = jax.random.gumbel(noise_key, at[0].shape) * (1 - progress)
                 # few inputs: reverse mode compiles for longer
                 gradient = jacfwd(loss)(at, noise, scenario, progress)
                 gradient = jax.tree.map(_finite, gradient)
@@ -286,7 +286,7 @@ class Gradient(AbstractSearch):
         for number in range(ROUNDS):
             best = bounding.plan
             around = oracle.near(best, NEIGHBOURS) if best >= 0 else np.zeros(0, dtype=int)
-            new = around[~bounding.own.known(around)]
+            new = around[~bounding.cuts.has_cuts(around)]
             if len(new):
                 for _ in self._settle(bounding, new, np.broadcast_to(bounding.u, (len(new), bounding.width))):
                     yield number + 1
@@ -315,13 +315,13 @@ class Gradient(AbstractSearch):
         seconds: dict[str, float],
         stopped: str,
     ) -> Trace:
-        counts = {"plans": oracle.count, "tried": len(bounding.own), "solved": bounding.solved}
+        counts = {"plans": oracle.count, "tried": len(bounding.cuts), "solved": bounding.solved}
         counts |= {"starts": self.starts, "points": oracle.evaluated}
         claim = f"heuristic solution by {self.starts} relaxed descents, rounding and solving again; no certificate"
         claim = f"{stopped}: {claim}" if stopped else claim
         best = bounding.incumbent.ranked(self.top_k)
         if not best:  # an infeasible design is worth seeing
-            at = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
+            at = min(bounding.cuts.soft, key=lambda p: bounding.cuts.soft[p])
             row = int(np.argmax((near == at).any(axis=1)))
             points = designs_of(oracle, np.array([at]), u[row : row + 1])
             claim = ", ".join(filter(None, (stopped, "no feasible design found, no certificate")))

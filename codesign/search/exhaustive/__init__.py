@@ -14,9 +14,9 @@ from .chunks import (
     screen_in_chunks,
 )
 from .grid import BLOCK, Grid, screen
-from .sweep import Kept, Screened, Sweep
+from .sweep import Screened, Sweep, TopDesigns
 
 __all__ = [
-    "BLOCK", "Chunk", "ChunkFolders", "ChunkWork", "Gathering", "Grid", "Kept", "Portion", "Screened", "Sweep", "cut",
-    "edges_of", "load_portion", "merged", "save_portion", "screen", "screen_in_chunks",
+    "BLOCK", "Chunk", "ChunkFolders", "ChunkWork", "Gathering", "Grid", "Portion", "Screened", "Sweep", "TopDesigns",
+    "cut", "edges_of", "load_portion", "merged", "save_portion", "screen", "screen_in_chunks",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from ...core.pareto_tools import non_dominated_rows
 from ...core.untrusted_io import UNREADABLE, checksum, read_frame
 from ...executors import AbstractRunner
 from ..base import AbstractSentWork, Problem, Progress, Report
-from .sweep import BINS, EDITION, Kept, Screened, Sweep
+from .sweep import BINS, EDITION, Screened, Sweep, TopDesigns
 
 FIRST_LOOKS, LOOKS = 16, 64  # blocks that are looked at for the histogram's range: the first, and others evenly spread
 NOTHING_SEEN = (-46.0, 46.0)  # its range where none of them has a feasible point: 1e-20 to 1e20
@@ -56,7 +56,7 @@ class Portion:
 
     chunks: [n, 2] first block and blocks of each, in order; counts: [n, 2 + bins] points, feasible points and
     histogram of each; seconds: [n] that each took. front_block: block of each point of the front. The other arrays are
-    those of `Kept`.
+    those of `TopDesigns`.
     """
 
     study: str
@@ -84,14 +84,14 @@ class Portion:
         """Log goal of the best point."""
         return float(self.best.min(initial=np.inf))
 
-    def kept(self, plans: int) -> Kept:
+    def top_designs(self, plans: int) -> TopDesigns:
         """Results in the form of one pass over the grid; `plans` in a block."""
-        kept = Kept.empty(plans, len(self.by_value))
-        kept.done, kept.feasible = np.asarray(self.chunks[:, 1].sum()), np.asarray(self.counts[:, 1].sum())
+        top = TopDesigns.empty(plans, len(self.by_value))
+        top.done, top.feasible = np.asarray(self.chunks[:, 1].sum()), np.asarray(self.counts[:, 1].sum())
         for name in ("best", "best_at", "nearest", "nearest_at", "front", "front_at", "by_value", "edges"):
-            setattr(kept, name, getattr(self, name))
-        kept.histogram = self.counts[:, 2:].sum(axis=0)
-        return kept
+            setattr(top, name, getattr(self, name))
+        top.histogram = self.counts[:, 2:].sum(axis=0)
+        return top
 
 
 def study_of(sweep: Sweep) -> str:
@@ -161,7 +161,7 @@ class Gathering:
             portion = merged(self._heaps.pop(), portion)
         self._heaps.append(portion)
 
-    def whole(self) -> Portion | None:
+    def merged_portion(self) -> Portion | None:
         """Merged results of all chunks so far; None if there are none."""
         while len(self._heaps) > 1:
             self._heaps.append(merged(self._heaps.pop(), self._heaps.pop()))
@@ -176,10 +176,10 @@ def edges_of(sweep: Sweep) -> np.ndarray:
     total = sweep.block_count
     spread = np.linspace(0, total - 1, LOOKS).astype(int).tolist()
     for number in dict.fromkeys([*range(min(FIRST_LOOKS, total)), *spread]):
-        kept = sweep.fresh()
-        sweep.take(kept, sweep.evaluated(*sweep.block_at(number)))
-        if len(kept.edges):
-            return kept.edges
+        top = sweep.fresh()
+        sweep.take(top, sweep.evaluated(*sweep.block_at(number)))
+        if len(top.edges):
+            return top.edges
     return np.linspace(*NOTHING_SEEN, BINS + 1)
 
 
@@ -192,20 +192,20 @@ def cut(study: str, gaps: Sequence[tuple[int, int]], size: int) -> list[Chunk]:
 
 def run(sweep: Sweep, chunk: Chunk, edges: np.ndarray) -> Portion:
     """Evaluate the blocks of a chunk, one after the other."""
-    start, points, kept, plan = time.perf_counter(), 0, sweep.fresh(), np.zeros(0, np.int64)
-    kept.edges = edges
+    start, points, top, plan = time.perf_counter(), 0, sweep.fresh(), np.zeros(0, np.int64)
+    top.edges = edges
     for number in range(chunk.first, chunk.end):
         plan, level = sweep.block_at(number)
-        sweep.take(kept, sweep.evaluated(plan, level))
+        sweep.take(top, sweep.evaluated(plan, level))
         points += len(plan) * len(level)
-    kept.finish_plans(plan, sweep.keep)  # nothing is left of them where the last block had their last levels
+    top.finish_plans(plan, sweep.keep)  # nothing is left of them where the last block had their last levels
     return Portion(
         study=chunk.study, keep=sweep.keep, chunks=np.array([[chunk.first, chunk.blocks]]),
-        counts=np.array([[points, int(kept.feasible), *kept.histogram]]),
+        counts=np.array([[points, int(top.feasible), *top.histogram]]),
         seconds=np.array([time.perf_counter() - start]),
-        best=kept.best, best_at=kept.best_at, nearest=kept.nearest, nearest_at=kept.nearest_at,
-        front=kept.front, front_at=kept.front_at, front_block=sweep.block_of(kept.front_at),
-        by_value=kept.by_value, edges=edges,
+        best=top.best, best_at=top.best_at, nearest=top.nearest, nearest_at=top.nearest_at,
+        front=top.front, front_at=top.front_at, front_block=sweep.block_of(top.front_at),
+        by_value=top.by_value, edges=edges,
     )  # fmt: skip
 
 
@@ -220,8 +220,8 @@ def run(sweep: Sweep, chunk: Chunk, edges: np.ndarray) -> Portion:
 FOLDER = "chunks"  # of a run
 BEST, NEAREST, FRONT = 0, 1, 2
 NUMBERS = {"first": int, "blocks": int, "points": int, "feasible": int, "seconds": float, "keep": int}
-WHOLE = ("kind", "plan", "level", "block", "histogram")
-LISTS = (*WHOLE, "log_goal", "excess", "time_s", "usd_per_million_tokens", "by_value", "edges")
+INTEGER_COLUMNS = ("kind", "plan", "level", "block", "histogram")
+LISTS = (*INTEGER_COLUMNS, "log_goal", "excess", "time_s", "usd_per_million_tokens", "by_value", "edges")
 SHORT = 16  # characters of a study's hash in the name of a file
 
 
@@ -248,17 +248,17 @@ def save_portion(portion: Portion, sweep: Sweep, folder: Path) -> Path:
 
 def _row(portion: Portion, sweep: Sweep) -> dict[str, Any]:
     """Numbers and lists of a portion of one chunk, with their checksum."""
-    kept = (portion.best, portion.nearest, portion.front[:, 0])
+    columns = (portion.best, portion.nearest, portion.front[:, 0])
     pairs = np.concatenate([portion.best_at, portion.nearest_at, portion.front_at])
     (first, blocks), (points, feasible, *histogram) = portion.chunks[0], portion.counts[0]
-    none = [np.full(len(one), np.nan) for one in kept]
+    none = [np.full(len(one), np.nan) for one in columns]
     numbers = [first, blocks, points, feasible, portion.seconds[0], portion.keep]
     lists = {
-        "kind": np.repeat([BEST, NEAREST, FRONT], [len(one) for one in kept]),
+        "kind": np.repeat([BEST, NEAREST, FRONT], [len(one) for one in columns]),
         "plan": pairs[:, 0], "level": pairs[:, 1],
-        "block": np.concatenate([np.zeros(len(kept[0]) + len(kept[1]), np.int64), portion.front_block]),
-        "log_goal": np.concatenate([kept[0], *none[1:]]),
-        "excess": np.concatenate([none[0], kept[1], none[2]]),
+        "block": np.concatenate([np.zeros(len(columns[0]) + len(columns[1]), np.int64), portion.front_block]),
+        "log_goal": np.concatenate([columns[0], *none[1:]]),
+        "excess": np.concatenate([none[0], columns[1], none[2]]),
         "time_s": np.concatenate([*none[:2], portion.front[:, 0]]),
         "usd_per_million_tokens": np.concatenate([*none[:2], portion.front[:, 1]]),
         "by_value": portion.by_value, "edges": portion.edges, "histogram": np.asarray(histogram),
@@ -285,8 +285,8 @@ def load_portion(path: Path) -> Portion:
         row = {str(name): value for name, value in frame.iloc[0].items()}
         numbers = {name: kind(row[name]) for name, kind in NUMBERS.items()}
         values = {name: np.asarray(value) for name, value in row.items() if name in LISTS or name.startswith("var.")}
-        whole = len(frame) == 1 and row["checksum"] == _checksum(str(row["study"]), numbers, values)
-        if not whole or path.name != name_of(str(row["study"]), int(numbers["first"]), int(numbers["blocks"])):
+        complete = len(frame) == 1 and row["checksum"] == _checksum(str(row["study"]), numbers, values)
+        if not complete or path.name != name_of(str(row["study"]), int(numbers["first"]), int(numbers["blocks"])):
             raise ValueError("its checksum is not that of its numbers, or it is named as another")
         return _portion(str(row["study"]), numbers, values)
     except UNREADABLE as error:
@@ -423,7 +423,7 @@ class ChunkFolders:
         return Path(self.run) / FOLDER if self.run else None
 
     @property
-    def known(self) -> list[Path]:
+    def stored_paths(self) -> list[Path]:
         """Folders that may hold chunks."""
         return [folder for folder in dict.fromkeys(Path(run) / FOLDER for run in (self.run, self.resume) if run)
                 if folder.is_dir()]  # fmt: skip
@@ -451,7 +451,7 @@ def screen_in_chunks(
         CodesignError: workers do not survive a chunk; finished chunks are kept.
     """
     start, sweep = time.perf_counter(), Sweep(problem, block, keep)
-    stored = Stored(folders.known, sweep)
+    stored = Stored(folders.stored_paths, sweep)
     if folders.resume and stored.others and not (stored.portions or stored.damaged):
         raise ConfigError(f"search.resume: {folders.resume!r} is of another study: repeat the overrides of that run")
     if folders.folder is not None:
@@ -472,9 +472,9 @@ def screen_in_chunks(
         stopped = f"interrupted after {gathered.points:,} of {total:,} points"
     except CodesignError as error:
         raise CodesignError(f"{error}{onward}") from error
-    whole = gathered.whole()
-    kept = sweep.fresh() if whole is None else whole.kept(sweep.tall)
-    return Screened(sweep.axes, kept, gathered.points, time.perf_counter() - start, stopped, onward, counts)
+    merged = gathered.merged_portion()
+    top = sweep.fresh() if merged is None else merged.top_designs(sweep.tall)
+    return Screened(sweep.axes, top, gathered.points, time.perf_counter() - start, stopped, onward, counts)
 
 
 def _compute(
@@ -513,10 +513,10 @@ def chunk_size(sweep: Sweep, runner: AbstractRunner, gaps: list[tuple[int, int]]
     if missing <= SHARES * runner.count:
         return 1
     sample = np.linspace(0, sweep.block_count - 1, FEW).astype(int).tolist()
-    kept = sweep.fresh()
+    top = sweep.fresh()
     spent: list[float] = []
     for number in sample:
         began = time.perf_counter()
-        sweep.take(kept, sweep.evaluated(*sweep.block_at(number)))
+        sweep.take(top, sweep.evaluated(*sweep.block_at(number)))
         spent.append(time.perf_counter() - began)
     return max(1, min(int(runner.chunk_s / float(np.median(spent))), -(-missing // (SHARES * runner.count))))

@@ -1,6 +1,6 @@
 """Exhaustive search: all legal plans x all hardware levels, streaming in blocks, nothing compiled.
 
-Of the points only what `stream.Kept` holds stays: the best plans, the Pareto front of time against cost, the best at
+Of the points only what `TopDesigns` holds stays: the best plans, the Pareto front of time against cost, the best at
 each value of each variable, a histogram. Memory does not grow with the number of points, and an interrupted search
 continues where it stopped.
 
@@ -22,7 +22,7 @@ from ...core.errors import ConfigError
 from ...executors import AbstractRunner
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .chunks import ChunkFolders, screen_in_chunks
-from .sweep import Block, Kept, Screened, Sweep
+from .sweep import Block, Screened, Sweep, TopDesigns
 
 CHECKPOINT = "grid_checkpoint.npz"
 BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them
@@ -51,30 +51,30 @@ def screen(
     start, saving = time.perf_counter(), saving or Saving()
     sweep = Sweep(problem, block, keep)
     if saving.resume:
-        sweep.kept = Kept.load(_state(saving.resume), sweep.study)
+        sweep.top = TopDesigns.load(_state(saving.resume), sweep.study)
     total = sweep.axes.plan_count * sweep.axes.level_count
     points, stopped = total, ""
     try:
         _pass(sweep, report, saving)
     except KeyboardInterrupt:
-        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(sweep.kept.done)))
+        points = sum(len(p) * len(v) for p, v in itertools.islice(sweep.blocks(), int(sweep.top.done)))
         stopped = f"interrupted after {points:,} of {total:,} points"
     if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
-        sweep.kept.save(Path(saving.path), sweep.study)
+        sweep.top.save(Path(saving.path), sweep.study)
     onward = f"; continue with search.resume={Path(saving.path).parent}" if saving.path else ""
-    return Screened(sweep.axes, sweep.kept, points, time.perf_counter() - start, stopped, onward)
+    return Screened(sweep.axes, sweep.top, points, time.perf_counter() - start, stopped, onward)
 
 
 def _pass(sweep: Sweep, report: Report, saving: Saving) -> None:
     """Take every block that was not taken yet."""
-    problem, saved, done = sweep.problem, time.perf_counter(), int(sweep.kept.done)
+    problem, saved, done = sweep.problem, time.perf_counter(), int(sweep.top.done)
     total = sweep.axes.plan_count * sweep.axes.level_count
     points = sum(len(plan) * len(level) for plan, level in itertools.islice(sweep.blocks(), done))
     for block in _ahead(sweep, itertools.islice(sweep.blocks(), done, None)):
         points += block.goal.size
-        after = sweep.kept.copied()  # an interrupt finds the state before a block or after it
+        after = sweep.top.copied()  # an interrupt finds the state before a block or after it
         sweep.take(after, block)
-        sweep.kept = after
+        sweep.top = after
         report(Progress("grid", points, total, problem.objective.goal_at(after.least)))
         if saving.path and time.perf_counter() - saved > saving.every_s:
             after.save(Path(saving.path), sweep.study)
@@ -86,8 +86,8 @@ def _ahead(sweep: Sweep, places: Iterator[tuple[np.ndarray, np.ndarray]]) -> Ite
     with ThreadPoolExecutor(WORKERS) as pool:
         waiting: deque[Future[Block]] = deque()
         try:
-            for place in places:
-                waiting.append(pool.submit(sweep.evaluated, *place))
+            for block in places:
+                waiting.append(pool.submit(sweep.evaluated, *block))
                 if len(waiting) > WORKERS:
                     yield waiting.popleft().result()
             while waiting:
@@ -137,7 +137,7 @@ class Grid(AbstractSearch):
         if self.runner is not None:
             self._folders.check()
         elif self.resume:
-            Kept.check(_state(self.resume))
+            TopDesigns.check(_state(self.resume))
 
     @property
     def _folders(self) -> ChunkFolders:
@@ -151,11 +151,11 @@ class Grid(AbstractSearch):
         """Exhaustive; the seed is not used."""
         if self.runner is not None:
             folders = self._folders
-            return kept_of(
+            return trace_of_screened(
                 problem, screen_in_chunks(problem, self.runner, self.batch_size, report, self.top_k, folders)
             )
         saving = Saving(self.checkpoint, self.resume, self.every_s)
-        return kept_of(problem, screen(problem, self.batch_size, report, self.top_k, saving))
+        return trace_of_screened(problem, screen(problem, self.batch_size, report, self.top_k, saving))
 
     @classmethod
     def example(cls, problem: Problem) -> "Grid":
@@ -163,19 +163,19 @@ class Grid(AbstractSearch):
         return cls(batch_size=64, top_k=4)
 
 
-def kept_of(problem: Problem, screened: Screened) -> Trace:
+def trace_of_screened(problem: Problem, screened: Screened) -> Trace:
     """The best plans at their best level, and the front of time against cost.
 
     Where nothing is feasible, the plans that violate least are kept: an infeasible design is worth seeing.
     """
-    kept = screened.kept
-    if len(kept.best) == 0 and (kept.row[:, 0] < np.inf).any():  # interrupted before any plan was done
-        kept.finish_plans(np.arange(len(kept.row)), 1)
-    best = kept.best_at if len(kept.best) else kept.nearest_at
-    pairs = np.concatenate([best, kept.front_at])
-    method = ["grid"] * len(best) + ["pareto"] * len(kept.front_at)
+    top = screened.top
+    if len(top.best) == 0 and (top.row[:, 0] < np.inf).any():  # interrupted before any plan was done
+        top.finish_plans(np.arange(len(top.row)), 1)
+    best = top.best_at if len(top.best) else top.nearest_at
+    pairs = np.concatenate([best, top.front_at])
+    method = ["grid"] * len(best) + ["pareto"] * len(top.front_at)
     axes = screened.axes
-    counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(kept.feasible)}
+    counts = {"plans": axes.plan_count, "points": screened.evaluated, "feasible": int(top.feasible)}
     counts |= screened.counts
     claim = "best of an exhaustive grid over all legal plans; no certificate between the grid's levels"
     if screened.stopped:

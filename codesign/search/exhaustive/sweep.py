@@ -107,7 +107,7 @@ class Block:
 
 
 @dataclass
-class Kept:
+class TopDesigns:
     """The state of a streaming search; points are addressed by (plan, level), so no count overflows.
 
     best, level: of the `keep` best plans so far, least first (log goal of the best feasible level); nearest likewise by
@@ -134,7 +134,7 @@ class Kept:
         return float(min(self.best.min(initial=np.inf), self.row[:, 0].min(initial=np.inf)))
 
     @classmethod
-    def empty(cls, plans: int, values: int) -> "Kept":
+    def empty(cls, plans: int, values: int) -> "TopDesigns":
         """Nothing seen; `plans` in a block, `values` of all variables together."""
         pairs, none = np.zeros((0, 2), dtype=np.int64), np.zeros(0)
         return cls(
@@ -152,7 +152,7 @@ class Kept:
             np.savez(file, allow_pickle=False, **{name: np.array(word) for name, word in words.items()}, **arrays)
 
     @classmethod
-    def load(cls, path: Path, study: str) -> "Kept":
+    def load(cls, path: Path, study: str) -> "TopDesigns":
         """Load the state that another run left.
 
         Raises:
@@ -233,8 +233,8 @@ class Kept:
         """The first block with feasible points sets the range, with room on both sides."""
         if len(self.edges) == 0:
             self.edges = np.linspace(float(values.min()) - 1.0, float(values.max()) + 1.0, BINS + 1)
-        place = (values - self.edges[0]) * (BINS / (self.edges[-1] - self.edges[0]))
-        bins = np.bincount(np.clip(place, 0, BINS - 1).astype(np.int64), minlength=BINS)
+        bins_of = (values - self.edges[0]) * (BINS / (self.edges[-1] - self.edges[0]))
+        bins = np.bincount(np.clip(bins_of, 0, BINS - 1).astype(np.int64), minlength=BINS)
         self.histogram = self.histogram + bins
 
     def _front(self, block: Block, at: tuple[np.ndarray, ...]) -> None:
@@ -244,12 +244,15 @@ class Kept:
             open_ &= (first < a) | (second < b)
         values = np.stack([first[open_], second[open_]], axis=-1)
         pairs = np.stack([block.plan[at[0][open_]], block.level[at[1][open_]]], axis=-1)
-        own = non_dominated_rows(values)
-        values, pairs = np.concatenate([self.front, values[own]]), np.concatenate([self.front_at, pairs[own]])
+        non_dominated = non_dominated_rows(values)
+        values, pairs = (
+            np.concatenate([self.front, values[non_dominated]]),
+            np.concatenate([self.front_at, pairs[non_dominated]]),
+        )
         keep = non_dominated_rows(values)
         self.front, self.front_at = values[keep], pairs[keep]
 
-    def copied(self) -> "Kept":
+    def copied(self) -> "TopDesigns":
         """Copy with arrays of its own for all that changes in place."""
         other = copy.copy(self)
         other.row, other.by_value = self.row.copy(), self.by_value.copy()
@@ -281,7 +284,7 @@ class Screened:
     """Result of an exhaustive search."""
 
     axes: Axes
-    kept: Kept
+    top: TopDesigns
     evaluated: int
     seconds: float
     stopped: str = ""
@@ -292,21 +295,21 @@ class Screened:
         """Tidy columns: best goal at each value of each variable, and the histogram of feasible points."""
         every = self.axes.variables
         names, values = np.repeat([n for n, _ in every], [len(c) for _, c in every]), [c for _, c in every]
-        by_value = {"variable": names, "value": np.concatenate(values), "log_goal": self.kept.by_value}
-        edges = self.kept.edges if len(self.kept.edges) else np.full(len(self.kept.histogram) + 1, np.nan)
-        counts = {"log_goal_from": edges[:-1], "log_goal_to": edges[1:], "points": self.kept.histogram}
+        by_value = {"variable": names, "value": np.concatenate(values), "log_goal": self.top.by_value}
+        edges = self.top.edges if len(self.top.edges) else np.full(len(self.top.histogram) + 1, np.nan)
+        counts = {"log_goal_from": edges[:-1], "log_goal_to": edges[1:], "points": self.top.histogram}
         return {"best_by_value": by_value, "histogram": counts}
 
 
-def _asked(problem: Problem, model: Model) -> Program:
+def _priced_program(problem: Problem, model: Model) -> Program:
     """Log goal, excess, time and cost of every point."""
 
-    def told(answers: Answers) -> list[Array]:
+    def outputs(answers: Answers) -> list[Array]:
         metrics = answers.metrics
         goal, excess = problem.objective.rank(metrics), problem.objective.excess(metrics)
         return [goal, excess, metrics.time_s, metrics.usd_per_million_tokens]
 
-    return model.asked(told)
+    return model.program_of(outputs)
 
 
 class Sweep:
@@ -315,8 +318,8 @@ class Sweep:
     def __init__(self, problem: Problem, block: int, keep: int):
         self.problem, self.size, self.keep, self.axes = problem, block, keep, Axes.of(problem)
         model = model_of(problem.scenario, problem.space, tuple(self.axes.plans))
-        asked, plans, levels = _asked(problem, model), self.axes.plans, self.axes.levels
-        self.priced = Blocks(model, asked, problem.scenario, plans, levels, block)
+        program, plans, levels = _priced_program(problem, model), self.axes.plans, self.axes.levels
+        self.priced = Blocks(model, program, problem.scenario, plans, levels, block)
         self.tall = self.priced.tall  # plans of a block
         self.study = fingerprint(problem, self.axes.plans, self.axes.levels, (self.tall, self.priced.wide))
         sizes = [len(column) for _, column in self.axes.variables]
@@ -325,11 +328,11 @@ class Sweep:
         self.plan_places = np.stack([np.unique(c, return_inverse=True)[1] for c in plan_columns], axis=-1)
         self.plan_places = self.plan_places + self.offsets[: len(plan_columns)]
         self.level_offsets = self.offsets[len(plan_columns) : -1]
-        self.kept = self.fresh()
+        self.top = self.fresh()
 
-    def fresh(self) -> Kept:
+    def fresh(self) -> TopDesigns:
         """Nothing seen yet."""
-        return Kept.empty(self.tall, int(self.offsets[-1]))
+        return TopDesigns.empty(self.tall, int(self.offsets[-1]))
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(plans, levels) of each block; all levels of some plans before the next plans."""
@@ -355,9 +358,9 @@ class Sweep:
         goal, excess, seconds, cost = self.priced(plan, int(level[0]), len(level))
         return Block(plan, level, goal, excess, (seconds, cost))
 
-    def take(self, kept: Kept, block: Block) -> None:
+    def take(self, top: TopDesigns, block: Block) -> None:
         """Learn from a block."""
         places = self.axes.level_places(block.level)[:, : len(self.axes.names)] + self.level_offsets
-        kept.take(block, self.plan_places[block.plan], places, self.keep)
+        top.take(block, self.plan_places[block.plan], places, self.keep)
         if block.level[-1] == self.axes.level_count - 1:
-            kept.finish_plans(block.plan, self.keep)
+            top.finish_plans(block.plan, self.keep)

@@ -98,8 +98,8 @@ class Pool:
         self._terms.append((self._noted + note, at[note, cut], rows[row], weights[note, cut, row]))
         lean, total = np.zeros((len(plan), len(self.metrics))), weights.sum(axis=1)
         for i, name in enumerate(self.metrics):
-            for place in np.flatnonzero(rows == self.names.index(name)):
-                lean[:, i] += total[:, place]
+            for column in np.flatnonzero(rows == self.names.index(name)):
+                lean[:, i] += total[:, column]
         self._plan.append(plan)
         self._value.append(value)
         self._lean.append(lean)
@@ -114,7 +114,7 @@ class Pool:
 
     def absorb(self, notes: Notes) -> None:
         """Take notes of another pool over the same rows and numbers of plans."""
-        point = self.places.place(notes.points, notes.sharpness)[notes.terms["point"]]
+        point = self.places.index_of(notes.points, notes.sharpness)[notes.terms["point"]]
         self._terms.append((self._noted + notes.terms["node"], point, notes.terms["row"], notes.terms["weight"]))
         self._plan.append(notes.plan)
         self._value.append(notes.value)
@@ -147,11 +147,11 @@ class Pool:
         """node (place among `used`), point, row, weight of everything that these notes weigh."""
         where = np.full(self._noted, -1)
         where[used] = np.arange(len(used))
-        kept: list[tuple[np.ndarray, ...]] = []
+        parts: list[tuple[np.ndarray, ...]] = []
         for note, point, row, weight in self._terms:
             mine = where[note] >= 0
-            kept.append((where[note[mine]], point[mine], row[mine], weight[mine]))
-        columns = (np.concatenate(part) for part in zip(*kept, strict=True))
+            parts.append((where[note[mine]], point[mine], row[mine], weight[mine]))
+        columns = (np.concatenate(part) for part in zip(*parts, strict=True))
         return dict(zip(("node", "point", "row", "weight"), columns, strict=True))
 
 
@@ -176,8 +176,8 @@ class Listening(AbstractListener):
     ) -> None:
         """Keep all that bounds anything, raised or not: at other levels it may be the best there is."""
         total = weights.sum(axis=1)
-        whole = settled(total[:, 0]) | ((total[:, 0] == 0.0) & (value > 0))
-        some = np.flatnonzero(np.isfinite(value) & whole)
+        is_settled = settled(total[:, 0]) | ((total[:, 0] == 0.0) & (value > 0))
+        some = np.flatnonzero(np.isfinite(value) & is_settled)
         taken = self._allowed
         if self.pairs is not None:
             taken = taken + self.pairs.shift[plan[some]][:, self._rows]
@@ -195,8 +195,8 @@ class _Family:
     def __init__(self, oracle: AbstractOracle, present: np.ndarray):
         self.roots, self.present, self.count = oracle.roots, present, oracle.count
         groups = oracle.divided
-        self.part, place = oracle.split(groups) if len(groups) else (groups, groups)
-        self.group = groups[place] if len(groups) else groups
+        self.part, parent_index = oracle.split(groups) if len(groups) else (groups, groups)
+        self.group = groups[parent_index] if len(groups) else groups
         depth = np.zeros(self.count, dtype=int)
         while len(deeper := np.flatnonzero(depth[self.part] <= depth[self.group])):
             depth[self.part[deeper]] = depth[self.group[deeper]] + 1
@@ -208,20 +208,20 @@ class _Family:
 
     def chosen(self, best: np.ndarray, wanted: float) -> tuple[np.ndarray, float]:
         """(which of `present` reach what is wanted and no group around them does, what all plans reach)."""
-        own = np.full(self.count, -np.inf)
-        own[self.present] = best
-        whole = own.copy()
+        best_of = np.full(self.count, -np.inf)
+        best_of[self.present] = best
+        full = best_of.copy()
         for level in reversed(self.levels):  # a group is worth its worst part, where that is more
             least = np.full(self.count, np.inf)
-            np.minimum.at(least, self.group[level], whole[self.part[level]])
+            np.minimum.at(least, self.group[level], full[self.part[level]])
             groups = np.unique(self.group[level])
-            whole[groups] = np.maximum(whole[groups], least[groups])
-        reached, covered = float(whole[self.roots].min(initial=np.inf)), np.zeros(self.count, dtype=bool)
+            full[groups] = np.maximum(full[groups], least[groups])
+        reached, covered = float(full[self.roots].min(initial=np.inf)), np.zeros(self.count, dtype=bool)
         enough = min(wanted, reached)
         for level in self.levels:
             above = self.group[level]
-            covered[self.part[level]] = covered[above] | (own[above] >= enough)
-        return ((own >= enough) & ~covered & self.under)[self.present], reached
+            covered[self.part[level]] = covered[above] | (best_of[above] >= enough)
+        return ((best_of >= enough) & ~covered & self.under)[self.present], reached
 
 
 def _reached(one: Statement, metrics: tuple[str, ...], value: np.ndarray, lean: np.ndarray) -> np.ndarray:
@@ -245,9 +245,9 @@ def _use(
     size = np.diff(np.append(first, len(reached)))
     group = np.repeat(np.arange(len(first)), size)
     enough = np.minimum(best, wanted)
-    known = used & (reached >= enough[group])
+    reached_before = used & (reached >= enough[group])
     missing = chosen.copy()
-    missing[group[known]] = False
+    missing[group[reached_before]] = False
     better = missing[group] & (reached >= best[group])
     _, where = np.unique(group[better], return_index=True)
     used[np.flatnonzero(better)[where]] = True

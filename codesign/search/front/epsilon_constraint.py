@@ -126,7 +126,7 @@ class FrontWalk:
     levels: int
     between: int = 0
     report: Report = silent
-    found: list[FrontDesign] = field(default_factory=list[FrontDesign])
+    designs: list[FrontDesign] = field(default_factory=list[FrontDesign])
     impossible: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     least: dict[str, float] = field(default_factory=dict[str, float])
     most: dict[str, float] = field(default_factory=dict[str, float])
@@ -160,13 +160,13 @@ class FrontWalk:
         outcome = self.sweep.solve(goal, allowed)
         self.done += 1
         if goal == GOAL and outcome.bounding.plan >= 0:
-            self.found.append(self._design(outcome, allowed))
-        self.told("front", self.done, max(self.planned, self.done))
+            self.designs.append(self._design(outcome, allowed))
+        self.report_progress("front", self.done, max(self.planned, self.done))
         return outcome.unless_interrupted()
 
-    def told(self, stage: str, done: int, total: int) -> None:
+    def report_progress(self, stage: str, done: int, total: int) -> None:
         """Report how far a stage is, with the widest gap."""
-        gap = math.expm1(max((one.gap for one in self.found), default=float("nan")))
+        gap = math.expm1(max((one.gap for one in self.designs), default=float("nan")))
         self.report(Progress(stage, done, total, float("nan"), gap))
 
     def _design(self, outcome: Outcome, allowed: dict[str, float]) -> FrontDesign:
@@ -181,15 +181,15 @@ class FrontWalk:
         """(logs of the metrics, whether all limits hold) of designs."""
         oracle = self.sweep.oracle.inner
         result = oracle.tangents(plan, u, REFERENCE_SHARPNESS)
-        own, limits = ([oracle.names.index(row) for row in rows] for rows in (self.rows, self.sweep.limits))
+        metric_columns, limits = ([oracle.names.index(row) for row in rows] for rows in (self.rows, self.sweep.limits))
         holds = feasible_logs(result.exact[:, limits].max(axis=1, initial=-np.inf))
-        return result.exact[:, own], holds & (result.broken <= 0) & np.isfinite(result.exact).all(axis=1)
+        return result.exact[:, metric_columns], holds & (result.broken <= 0) & np.isfinite(result.exact).all(axis=1)
 
     def ends(self) -> bool:
         """Least value of every metric, and its greatest among the designs that are best in another."""
-        if self._solve(GOAL, {}) is None or not self.found:
+        if self._solve(GOAL, {}) is None or not self.designs:
             return False
-        for row, value in zip(self.rows[1:], self.found[0].values[1:], strict=True):
+        for row, value in zip(self.rows[1:], self.designs[0].values[1:], strict=True):
             outcome = self._solve(row, {})
             if outcome is None or not math.isfinite(outcome.upper):
                 return False
@@ -201,7 +201,7 @@ class FrontWalk:
             outcome = self._solve(GOAL, {row: self.least[row] + self.sweep.effort.gap})
             if outcome is None or outcome.bounding.plan < 0:
                 return False
-            self.most[other] = max(self.most[other], self.found[-1].values[self.rows.index(other)])
+            self.most[other] = max(self.most[other], self.designs[-1].values[self.rows.index(other)])
         return True
 
     def _programmes(self) -> bool:
@@ -216,7 +216,7 @@ class FrontWalk:
             cell = self.cells.pop(int(unknown.argmax()))
             allowed = self._allowed(cell.middle)
             self.cells += cell.split()
-            if not self._known(allowed) and not self._programme(allowed):
+            if not self._covered(allowed) and not self._programme(allowed):
                 return False
         return True
 
@@ -251,7 +251,7 @@ class FrontWalk:
                     return False
             between.learn()
             left -= len(chosen)
-            self.told("between", total - left, total)
+            self.report_progress("between", total - left, total)
         return self._blend(between)
 
     def _take(self, points: list[Point]) -> None:
@@ -259,13 +259,15 @@ class FrontWalk:
         points = [p for p in points if p.plan >= 0 and p.value - p.lower <= self.sweep.effort.gap + 1e-9]
         if points:
             values = self.metrics_of(np.array([p.plan for p in points]), np.array([p.u for p in points]))[0]
-            for p, own in zip(points, values, strict=True):
-                self.found.append(FrontDesign(p.plan, p.u, own, min(p.lower, own[0]), self._allowed(p.level), True))
+            for p, row_values in zip(points, values, strict=True):
+                self.designs.append(
+                    FrontDesign(p.plan, p.u, row_values, min(p.lower, row_values[0]), self._allowed(p.level), True)
+                )
 
     def _blend(self, between: Between) -> bool:
         """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
-        known = np.array([one.values for one in self.found])
-        front = [self.found[i] for i in map(int, non_dominated_rows(known))]
+        values_before = np.array([one.values for one in self.designs])
+        front = [self.designs[i] for i in map(int, non_dominated_rows(values_before))]
         if len(front) < 2:
             return True
         plan, u = blends(
@@ -273,7 +275,7 @@ class FrontWalk:
         )
         values, holds = self.metrics_of(plan, u)
         plan, u, values = plan[holds], u[holds], values[holds]
-        new = non_dominated_rows(np.concatenate([known, values])) - len(known)
+        new = non_dominated_rows(np.concatenate([values_before, values])) - len(values_before)
         points = [Point(values[i, 1:], float(values[i, 0]), int(plan[i]), u[i]) for i in new[new >= 0]]
         for first in range(0, len(points), FRONT.block):
             if self.sweep.left <= 0:
@@ -281,36 +283,36 @@ class FrontWalk:
             some = points[first : first + FRONT.block]
             between.prove(some)
             self._take(some)
-            self.told("blends", first + len(some), len(points))
+            self.report_progress("blends", first + len(some), len(points))
         return True
 
     def _polish(self, between: Between) -> None:
         """Solve the programmes' own designs to their end: their bounds hold, their gaps shrink."""
         points: list[Point] = []
-        for one in self.found:
+        for one in self.designs:
             level = [one.levels.get(name, value) for name, value in zip(self.rows[1:], one.values[1:], strict=True)]
             points.append(Point(np.array(level), one.values[0], one.plan, one.u, one.lower))
         between.designs(points)
-        for one, point in zip(self.found, points, strict=True):
+        for one, point in zip(self.designs, points, strict=True):
             if point.value < one.values[0]:
                 one.plan, one.u, one.values = point.plan, point.u, self._values(point.plan, point.u)
 
     def _allowed(self, level: np.ndarray) -> dict[str, float]:
         return dict(zip(self.rows[1:], level.tolist(), strict=True))
 
-    def _known(self, allowed: dict[str, float]) -> bool:
+    def _covered(self, allowed: dict[str, float]) -> bool:
         """True if a solved programme answers this one: it allowed more and its design keeps to less, or had none."""
-        for one in self.found:
+        for one in self.designs:
             more = all(name in allowed and allowed[name] <= most for name, most in one.levels.items())
-            kept = all(one.values[self.rows.index(name)] <= most for name, most in allowed.items())
-            if more and kept and one.closed:
+            within = all(one.values[self.rows.index(name)] <= most for name, most in allowed.items())
+            if more and within and one.closed:
                 return True
         return any(all(allowed[name] <= most for name, most in levels.items()) for levels in self.impossible)
 
     def _unknown(self, gap: float) -> Float[np.ndarray, " cells"]:
         """Volume of each cell that is neither dominated nor proven empty; 0 where less than `gap` is open."""
         low, high = np.array([cell.low for cell in self.cells]), np.array([cell.high for cell in self.cells])
-        values = np.array([one.values for one in self.found])
+        values = np.array([one.values for one in self.designs])
         inside = (values[None, :, 1:] <= low[:, None] + 1e-9).all(axis=2)
         upper = np.where(inside, values[None, :, 0], values[:, 0].max()).min(axis=1)
         open_ = upper - self._lower(high)
@@ -318,7 +320,7 @@ class FrontWalk:
 
     def _lower(self, level: Float[np.ndarray, "levels others"]) -> Float[np.ndarray, " levels"]:
         """Proven lower bound of the first metric wherever the others keep to these levels."""
-        proven = [(one.levels, one.lower) for one in self.found] + [(levels, np.inf) for levels in self.impossible]
+        proven = [(one.levels, one.lower) for one in self.designs] + [(levels, np.inf) for levels in self.impossible]
         most = np.array([[levels.get(name, np.inf) for name in self.rows[1:]] for levels, _ in proven])
         lower = np.array([value for _, value in proven])
         return np.where((level[:, None] <= most[None] + 1e-12).all(axis=2), lower[None], -np.inf).max(axis=1)

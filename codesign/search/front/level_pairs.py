@@ -58,12 +58,12 @@ class Levelled(AbstractOracle):
 
     def split(self, plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of the same levels with the parts of groups; asked once of a pair."""
-        parts, place = self.inner.split(self.plan[plan])
-        first, parent = self.count, plan[place]
+        parts, parent_index = self.inner.split(self.plan[plan])
+        first, parent = self.count, plan[parent_index]
         self.plan = np.concatenate([self.plan, parts])
         self.shift = np.concatenate([self.shift, self.shift[parent]])
         self.level = np.concatenate([self.level, self.level[parent]])
-        return np.arange(first, self.count), place
+        return np.arange(first, self.count), parent_index
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -92,22 +92,22 @@ class LevelIncumbents(AbstractIncumbent):
         best: of each level, so far.
     """
 
-    def __init__(self, asked: Levelled, upper: float, best: Float[np.ndarray, " levels"]):
-        self.asked, self.upper, self.best, self.feasible = asked, upper, best, {}
+    def __init__(self, levelled: Levelled, upper: float, best: Float[np.ndarray, " levels"]):
+        self.levelled, self.upper, self.best, self.feasible = levelled, upper, best, {}
 
     def notice(self, plan: np.ndarray, u: np.ndarray, exact: np.ndarray, single: np.ndarray) -> None:
         """A better design closes only pairs of its own level."""
         if self.near(plan, u, exact, single).min(initial=np.inf) < self.upper:
             values = np.where(keeps(exact) & single, exact[:, 0], np.inf)
-            np.minimum.at(self.best, self.asked.level[plan], values)
+            np.minimum.at(self.best, self.levelled.level[plan], values)
 
     def open(self, lower: Float[np.ndarray, " nodes"], gap: float) -> np.ndarray:
         """Pairs that may still be best at their level."""
-        return lower < self.best[self.asked.level] - gap
+        return lower < self.best[self.levelled.level] - gap
 
 
 def apart(
-    asked: Levelled, rows: tuple[str, ...], gap: float, upper: float, best: Float[np.ndarray, " levels"], pool: Pool
+    levelled: Levelled, rows: tuple[str, ...], gap: float, upper: float, best: Float[np.ndarray, " levels"], pool: Pool
 ) -> Bounding:
     """Bounds of pairs, each level for itself, the rows (the goal first) relative to the levels.
 
@@ -117,8 +117,10 @@ def apart(
         gap: in the log, within which a level's best design counts as found.
         pool: takes note of what is proven.
     """
-    programme = Programme(asked, rows[0], rows[1:])
-    return Bounding(programme, gap, pool.listener(programme, asked), LevelIncumbents(asked, upper, best), pruned=True)
+    programme = Programme(levelled, rows[0], rows[1:])
+    return Bounding(
+        programme, gap, pool.listener(programme, levelled), LevelIncumbents(levelled, upper, best), pruned=True
+    )
 
 
 @dataclass
@@ -136,24 +138,24 @@ class Lines:
     constant: list[np.ndarray] = field(default_factory=list[np.ndarray])
     weights: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
-    def learn(self, bounding: Bounding, asked: Levelled | None = None) -> None:
+    def learn(self, bounding: Bounding, levelled: Levelled | None = None) -> None:
         """Take over the Lagrangian bounds of a programme; of pairs if given."""
         solved, bound, weights = bounding.duals.bounds()
         if len(solved):
-            self._add(bounding, asked, solved, bound, weights)
+            self._add(bounding, levelled, solved, bound, weights)
         for one in bounding.pruned or []:
-            self._add(bounding, asked, *one)
+            self._add(bounding, levelled, *one)
 
     def _add(
-        self, bounding: Bounding, asked: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
+        self, bounding: Bounding, levelled: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
     ) -> None:
         """Bounds at what was allowed, and their multipliers [which, rows]: the line is of the plan, not of a level."""
         rows = bounding.programme.rows
         taken = bounding.programme.shift[None]
-        if asked is not None:
-            taken = taken + asked.shift[which][:, [asked.names.index(name) for name in rows]]
-        own = [i for i, name in enumerate(rows) if i == 0 or name in self.others]
-        at, bound = bound, bound + (weights * taken)[:, own].sum(axis=1)
+        if levelled is not None:
+            taken = taken + levelled.shift[which][:, [levelled.names.index(name) for name in rows]]
+        columns = [i for i, name in enumerate(rows) if i == 0 or name in self.others]
+        at, bound = bound, bound + (weights * taken)[:, columns].sum(axis=1)
         lean = np.zeros((len(which), len(self.others)))
         for i, name in enumerate(self.others):
             lean[:, i] = weights[:, rows.index(name)] if name in rows else 0.0
@@ -161,10 +163,10 @@ class Lines:
         price = np.where(lean.any(axis=1), AMISS, np.inf)  # whatever the level
         bound = np.where(never, self.least + price * bound, bound)
         lean = np.where(never[:, None], AMISS * lean, lean)
-        whole = never | settled(weights[:, 0])
-        self.plan.append((which if asked is None else asked.plan[which])[whole])
-        self.constant.append(bound[whole])
-        self.weights.append(lean[whole])
+        is_settled = never | settled(weights[:, 0])
+        self.plan.append((which if levelled is None else levelled.plan[which])[is_settled])
+        self.constant.append(bound[is_settled])
+        self.weights.append(lean[is_settled])
 
     def raise_(self, floor: Float[np.ndarray, " plans"], level: Float[np.ndarray, " others"]) -> None:
         """Raise bounds of all plans at a level."""
@@ -233,14 +235,16 @@ class Between:
     def _allowed(self, level: np.ndarray) -> dict[str, float]:
         return dict(zip(self.others, level.tolist(), strict=True))
 
-    def _recall(self, bounding: Bounding, asked: Levelled, pairs: np.ndarray) -> None:
+    def _recall(self, bounding: Bounding, levelled: Levelled, pairs: np.ndarray) -> None:
         """Give pairs the tangents that are remembered of their plans."""
         for slot in range(self.oracle.depth):
-            known = pairs[self.oracle.asked[asked.plan[pairs]] > slot]
-            if len(known):
-                memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
-                at = self.oracle.number[asked.plan[known], slot]
-                bounding.own.keep(known, *memory.tangents(known, np.zeros((len(known), bounding.width)), 1.0), at=at)
+            recalled = pairs[self.oracle.evaluations[levelled.plan[pairs]] > slot]
+            if len(recalled):
+                memory = self._programme(Memory(self.oracle, slot), levelled.plan, levelled.shift)
+                at = self.oracle.number[levelled.plan[recalled], slot]
+                bounding.cuts.keep(
+                    recalled, *memory.tangents(recalled, np.zeros((len(recalled), bounding.width)), 1.0), at=at
+                )
 
     def designs(self, points: list[Point]) -> None:
         """The best design at every level among the plans that are good at the neighbouring steps, and their own kin."""
@@ -253,8 +257,8 @@ class Between:
         near = sorted(self.steps, key=lambda step: step.apart(GOAL, self._allowed(point.level)))
         tried: dict[int, np.ndarray] = {}
         for step in near[: 2 * len(self.others) + 1]:
-            known = step.bounding.incumbent
-            tried = {p: known.feasible[p][1] for p in known.ranked(FRONT.neighbours)} | tried
+            incumbent = step.bounding.incumbent
+            tried = {p: incumbent.feasible[p][1] for p in incumbent.ranked(FRONT.neighbours)} | tried
         close = sorted(self.points, key=lambda other: np.abs(other.level - point.level).sum())
         return tried | {other.plan: other.u for other in close[: 2 * len(self.others)]}
 
@@ -279,15 +283,15 @@ class Between:
         at, plan = np.array(pairs).T
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
-        asked, best = Levelled(self.oracle, plan, shift, at), np.array([point.value for point in points])
-        bounding = apart(asked, self.rows, FRONT.fine * self.gap, np.inf, best, self.sweep.pool)
+        levelled, best = Levelled(self.oracle, plan, shift, at), np.array([point.value for point in points])
+        bounding = apart(levelled, self.rows, FRONT.fine * self.gap, np.inf, best, self.sweep.pool)
         every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
         bounding.learn(every, start, REFERENCE_SHARPNESS)
-        self._recall(bounding, asked, every)
-        self._refine(bounding, asked, FRONT.rounds)
+        self._recall(bounding, levelled, every)
+        self._refine(bounding, levelled, FRONT.rounds)
         for pair, (value, u) in bounding.feasible.items():
             points[int(at[pair])].take(value, int(plan[pair]), u)
-        self.lines.learn(bounding, asked)
+        self.lines.learn(bounding, levelled)
 
     def floor(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(plans and groups that together stand for all plans, bound of each at a level from what was proven)."""
@@ -332,28 +336,32 @@ class Between:
         shift[:, self.columns] = np.array([point.level for point, _, _ in group])[at]
         value = np.array([point.value for point, _, _ in group])
         shift[:, self.oracle.names.index(GOAL)] = value[at]
-        asked = Levelled(self.oracle, plan, shift, at)
-        bounding = apart(asked, self.rows, self.gap, 0.0, np.zeros(len(group)), self.sweep.pool)
+        levelled = Levelled(self.oracle, plan, shift, at)
+        bounding = apart(levelled, self.rows, self.gap, 0.0, np.zeros(len(group)), self.sweep.pool)
         bounding.table.raise_all(np.concatenate([floor for _, _, floor in group]) - value[at])
         hardware = np.array([point.u for point, _, _ in group])
-        self._bound(bounding, asked, np.arange(len(at)), hardware)
-        self._refine(bounding, asked, BRANCH_AND_BOUND.most_tries, hardware)
-        self._take_over(bounding, asked, group, value)
+        self._bound(bounding, levelled, np.arange(len(at)), hardware)
+        self._refine(bounding, levelled, BRANCH_AND_BOUND.most_tries, hardware)
+        self._take_over(bounding, levelled, group, value)
 
     def _take_over(
-        self, bounding: Bounding, asked: Levelled, group: list[tuple[Point, np.ndarray, np.ndarray]], value: np.ndarray
+        self,
+        bounding: Bounding,
+        levelled: Levelled,
+        group: list[tuple[Point, np.ndarray, np.ndarray]],
+        value: np.ndarray,
     ) -> None:
         """Better designs and bounds of levels, `value` being what their pairs were compared with."""
         for pair, (gained, u) in bounding.feasible.items():
-            at = int(asked.level[pair])
-            group[at][0].take(value[at] + gained, int(asked.plan[pair]), u)
+            at = int(levelled.level[pair])
+            group[at][0].take(value[at] + gained, int(levelled.plan[pair]), u)
         least, every = np.full(len(group), np.inf), np.flatnonzero(bounding.table.leaf)
-        np.minimum.at(least, asked.level[every], bounding.lower[every])
+        np.minimum.at(least, levelled.level[every], bounding.lower[every])
         for (point, _, _), before, lower in zip(group, value, least, strict=True):
             point.lower = min(point.lower, float(before + lower))
-        self.lines.learn(bounding, asked)
+        self.lines.learn(bounding, levelled)
 
-    def _refine(self, bounding: Bounding, asked: Levelled, most: int, hardware: np.ndarray | None = None) -> None:
+    def _refine(self, bounding: Bounding, levelled: Levelled, most: int, hardware: np.ndarray | None = None) -> None:
         """Rounds over what is open; parts of groups begin at the hardware of their level."""
         while self.sweep.left > 0:
             left = bounding.open()
@@ -362,29 +370,32 @@ class Between:
                 return
             new = bounding.advance(left)
             if hardware is not None and len(new):
-                self._bound(bounding, asked, new, hardware)
+                self._bound(bounding, levelled, new, hardware)
 
     def _bound(
-        self, bounding: Bounding, asked: Levelled, pairs: Int[np.ndarray, " some"], hardware: np.ndarray
+        self, bounding: Bounding, levelled: Levelled, pairs: Int[np.ndarray, " some"], hardware: np.ndarray
     ) -> None:
         """Bounds of pairs from remembered tangents, then from one where their level's best design lies."""
         weights = self._weights()
         for slot in range(self.oracle.depth):
             left = self._still(bounding, pairs)
-            left = left[self.oracle.asked[asked.plan[left]] > slot]
-            memory = self._programme(Memory(self.oracle, slot), asked.plan, asked.shift)
+            left = left[self.oracle.evaluations[levelled.plan[left]] > slot]
+            memory = self._programme(Memory(self.oracle, slot), levelled.plan, levelled.shift)
             if len(left):
-                affine, at = memory.tangents(left, hardware[asked.level[left]], 1.0)[1], self.oracle.number
-                bounding.bound_by(left, affine, weights, at[asked.plan[left], slot])
+                affine, at = memory.tangents(left, hardware[levelled.level[left]], 1.0)[1], self.oracle.number
+                bounding.bound_by(left, affine, weights, at[levelled.plan[left], slot])
         left = self._still(bounding, pairs)
         if len(left) == 0:
             return
-        u = hardware[asked.level[left]]
-        at, (exact, affine) = bounding.place(u, REFERENCE_SHARPNESS), bounding.evaluate(left, u, REFERENCE_SHARPNESS)
+        u = hardware[levelled.level[left]]
+        at, (exact, affine) = (
+            bounding.point_index(u, REFERENCE_SHARPNESS),
+            bounding.evaluate(left, u, REFERENCE_SHARPNESS),
+        )
         bounding.bound_by(left, affine, weights, at)
         still = bounding.lower[left] < bounding.cut
-        bounding.own.keep(left[still], exact[still], affine[still], at=at[still])
-        self._recall(bounding, asked, left[still])
+        bounding.cuts.keep(left[still], exact[still], affine[still], at=at[still])
+        self._recall(bounding, levelled, left[still])
 
     def _still(self, bounding: Bounding, pairs: np.ndarray) -> np.ndarray:
         """Open pairs among those of a list."""
@@ -394,5 +405,5 @@ class Between:
     def _weights(self) -> np.ndarray:
         """Multipliers of a typical best design."""
         alike = [step.bounding for step in self.steps if step.bounding.programme.rows == self.rows]
-        known = [one.duals.weights[one.plan] for one in alike if one.plan in one.duals.weights]
-        return np.median(known, axis=0) if known else np.ones(len(self.rows))
+        weights = [one.duals.weights[one.plan] for one in alike if one.plan in one.duals.weights]
+        return np.median(weights, axis=0) if weights else np.ones(len(self.rows))

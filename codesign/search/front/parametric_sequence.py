@@ -50,48 +50,48 @@ class Remembering(AbstractRelay):
         self.depth = int(np.clip(most / inner.count, 1, depth))
         self.most = int(most / self.depth)
         self.exact, self.affine = np.zeros((0, self.depth, rows)), np.zeros((0, self.depth, rows, n + 1))
-        self.at, self._asked = np.zeros((0, self.depth, n)), np.zeros(0, dtype=int)
+        self.at, self._evaluations = np.zeros((0, self.depth, n)), np.zeros(0, dtype=int)
         self.number = np.zeros((0, self.depth), dtype=int)
         self._make_room()
 
     @property
-    def asked(self) -> np.ndarray:
+    def evaluations(self) -> np.ndarray:
         """Number of times that a tangent of each plan was kept."""
         self._make_room()
-        return self._asked
+        return self._evaluations
 
     def _make_room(self) -> None:
-        lacking = self.inner.count - len(self._asked)
+        lacking = self.inner.count - len(self._evaluations)
         if lacking <= 0:
             return
-        room = lacking + (int((FRONT.room - 1) * self.inner.count) if len(self._asked) else 0)
-        kept = min(max(self.most, len(self.exact)), len(self._asked) + room) - len(self.exact)
-        self._asked = np.concatenate([self._asked, np.zeros(room, dtype=int)])
-        empty = np.zeros((kept, *self.affine.shape[1:]))
+        room = lacking + (int((FRONT.room - 1) * self.inner.count) if len(self._evaluations) else 0)
+        capacity = min(max(self.most, len(self.exact)), len(self._evaluations) + room) - len(self.exact)
+        self._evaluations = np.concatenate([self._evaluations, np.zeros(room, dtype=int)])
+        empty = np.zeros((capacity, *self.affine.shape[1:]))
         empty[..., 0] = EMPTY
         self.affine = np.concatenate([self.affine, empty])
-        self.exact = np.concatenate([self.exact, np.full((kept, *self.exact.shape[1:]), np.inf)])
-        self.at = np.concatenate([self.at, np.zeros((kept, *self.at.shape[1:]))])
-        self.number = np.concatenate([self.number, np.full((kept, self.depth), -1)])
+        self.exact = np.concatenate([self.exact, np.full((capacity, *self.exact.shape[1:]), np.inf)])
+        self.at = np.concatenate([self.at, np.zeros((capacity, *self.at.shape[1:]))])
+        self.number = np.concatenate([self.number, np.full((capacity, self.depth), -1)])
 
     def tangents(self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float) -> Tangents:
         """Ask, and remember the answer in the place of the oldest of its plan."""
         result = self.inner.tangents(plan, u, sharpness)
         self.evaluated += len(plan)
         self._make_room()
-        number = self.places.place(u, sharpness)
-        kept = np.flatnonzero(plan < len(self.exact))
-        plan = plan[kept]
-        slot = (self._asked[plan] + _repeats(plan)) % self.depth
-        np.add.at(self._asked, plan, 1)
-        self.exact[plan, slot] = np.where((result.broken > 0)[:, None], np.inf, result.exact)[kept]
-        self.affine[plan, slot], self.at[plan, slot] = result.affine[kept], u[kept]
-        self.number[plan, slot] = number[kept]
+        number = self.places.index_of(u, sharpness)
+        retained = np.flatnonzero(plan < len(self.exact))
+        plan = plan[retained]
+        slot = (self._evaluations[plan] + _repeats(plan)) % self.depth
+        np.add.at(self._evaluations, plan, 1)
+        self.exact[plan, slot] = np.where((result.broken > 0)[:, None], np.inf, result.exact)[retained]
+        self.affine[plan, slot], self.at[plan, slot] = result.affine[retained], u[retained]
+        self.number[plan, slot] = number[retained]
         return result
 
     def recall(self, plan: np.ndarray, slot: int) -> Recalled:
         """Points of the tangents in this slot, of the plans that have one there."""
-        plan = plan[self.asked[plan] > slot]
+        plan = plan[self.evaluations[plan] > slot]
         return Recalled(plan, self.at[plan, slot], self.number[plan, slot])
 
 
@@ -141,8 +141,8 @@ class SolvedProgramme:
         if mine.rows == programme.rows:
             plans, bound, weights = self.bounding.duals.bounds(programme.shift - mine.shift)
             if len(plans):
-                whole = settled(weights[:, 0])
-                lower[plans[whole]] = np.maximum(lower[plans[whole]], bound[whole])
+                is_settled = settled(weights[:, 0])
+                lower[plans[is_settled]] = np.maximum(lower[plans[is_settled]], bound[is_settled])
 
     def raise_(self, lower: np.ndarray) -> None:
         """Raise bounds of plans and groups to those proven here, which must hold there too (`looser`)."""
@@ -197,7 +197,7 @@ class ParametricSequence:
         warm = self._warm(programme, goal, allowed)
         search = BranchAndBound(programme, effort, self.seed, recorder=listener, warm=warm, pruned=True)
         outcome = search.run(lambda: self._follow(search, goal, allowed)) if self.steps else search.run()
-        outcome.bounding.own.forget()  # the oracle remembers the latest cuts
+        outcome.bounding.cuts.forget()  # the oracle remembers the latest cuts
         self.steps.append(SolvedProgramme(goal, allowed, outcome))
         return outcome
 
@@ -224,7 +224,7 @@ class ParametricSequence:
         nearest = neighbour.bounding
         first = _promising(nearest)
         self._recall(bounding, first)
-        first = first[bounding.own.known(first)]
+        first = first[bounding.cuts.has_cuts(first)]
         for _ in range(FRONT.first_rounds):
             if len(first):
                 bounding.refine(first)
@@ -248,18 +248,18 @@ class ParametricSequence:
     def _bound_again(self, search: BranchAndBound, nearest: Bounding) -> None:
         """Bounds of all plans from remembered tangents; those that were solved next door keep theirs."""
         bounding = search.bounding
-        known = bounding.open()
+        open_nodes = bounding.open()
         weights = bounding.duals.weights.get(bounding.plan, np.ones(len(bounding.programme.rows)))
         for slot in range(self.oracle.depth):
             memory = self._memory(bounding, slot)
-            for start in range(0, len(known), FRONT.chunk):
-                plan, u, at = self.oracle.recall(known[start : start + FRONT.chunk], slot)
+            for start in range(0, len(open_nodes), FRONT.chunk):
+                plan, u, at = self.oracle.recall(open_nodes[start : start + FRONT.chunk], slot)
                 if len(plan):
                     bounding.bound_by(plan, bounding.evaluate(plan, u, 1.0, memory)[1], weights, at)
-            known = known[bounding.lower[known] < bounding.cut]
-        again = known[[p in nearest.duals.weights and p not in bounding.own for p in known.tolist()]]
+            open_nodes = open_nodes[bounding.lower[open_nodes] < bounding.cut]
+        again = open_nodes[[p in nearest.duals.weights and p not in bounding.cuts for p in open_nodes.tolist()]]
         self._recall(bounding, again)
-        new = known[~bounding.own.known(known)]
+        new = open_nodes[~bounding.cuts.has_cuts(open_nodes)]
         for start in range(0, len(new), FRONT.chunk):
             search.bound(new[start : start + FRONT.chunk])
 
@@ -268,7 +268,7 @@ class ParametricSequence:
         for slot in range(self.oracle.depth):
             seen, u, at = self.oracle.recall(plan, slot)
             if len(seen):
-                bounding.own.keep(seen, *bounding.evaluate(seen, u, 1.0, self._memory(bounding, slot)), at=at)
+                bounding.cuts.keep(seen, *bounding.evaluate(seen, u, 1.0, self._memory(bounding, slot)), at=at)
 
     def _memory(self, bounding: Bounding, slot: int) -> Programme:
         """Copy of the programme that is answered from memory."""

@@ -124,7 +124,7 @@ def walked_by(runner: AbstractRunner, walk: FrontWalk, work: LevelWork) -> str:
             with closing(runner.results(work, levels)) as arriving:
                 for proof in arriving:
                     proofs |= {} if proof is None else {proof.level.number: proof}
-                    walk.told("levels", len(proofs), len(levels))
+                    walk.report_progress("levels", len(proofs), len(levels))
         except CodesignError as error:
             stopped = str(error)
         for number in sorted(proofs):
@@ -144,7 +144,7 @@ def take(walk: FrontWalk, proof: LevelProof) -> None:
         return
     values, holds = walk.metrics_of(np.array([proof.plan]), proof.u[None])
     if holds[0]:
-        walk.found.append(FrontDesign(proof.plan, proof.u, values[0], proof.lower, allowed, not proof.stopped))
+        walk.designs.append(FrontDesign(proof.plan, proof.u, values[0], proof.lower, allowed, not proof.stopped))
 
 
 # Evidence of a front, for others to check: statements about its metrics, and weighted tangents that prove them.
@@ -162,17 +162,17 @@ def settle(walk: FrontWalk, oracle: AbstractModelOracle) -> tuple[list[Statement
     Statements are in the order of the designs found, levels that nothing keeps to, and least values of the others.
     """
     pool = walk.sweep.pool
-    statements = [Statement(GOAL, one.levels, one.lower) for one in walk.found]
+    statements = [Statement(GOAL, one.levels, one.lower) for one in walk.designs]
     statements += [Statement(GOAL, levels, np.inf) for levels in walk.impossible]
     statements += [Statement(row, {}, lowest) for row, lowest in walk.lowest.items()]
     backed = pool.back(statements, oracle)
     bounds = np.where(np.isfinite(backed.bounds), np.floor((backed.bounds - MARGIN) * STEPS) / STEPS, backed.bounds)
     backed = replace(backed, bounds=bounds)
-    result, rest = len(walk.found), len(walk.found) + len(walk.impossible)
-    for one, bound in zip(walk.found, backed.bounds[:result].tolist(), strict=True):
+    result, rest = len(walk.designs), len(walk.designs) + len(walk.impossible)
+    for one, bound in zip(walk.designs, backed.bounds[:result].tolist(), strict=True):
         one.lower = bound
     never = np.isposinf(backed.bounds[result:rest]).tolist()
-    walk.impossible = [levels for levels, kept in zip(walk.impossible, never, strict=True) if kept]
+    walk.impossible = [levels for levels, is_proven in zip(walk.impossible, never, strict=True) if is_proven]
     walk.lowest = dict(zip(walk.lowest, backed.bounds[rest:].tolist(), strict=True))
     claimed = [Statement(s.goal, s.levels, float(b)) for s, b in zip(statements, backed.bounds, strict=True)]
     return claimed, backed
@@ -199,14 +199,14 @@ def front_evidence(
         of: statement of each design.
     """
     header, columns = nodes_of(oracle, pool.plan[backed.used])
-    known = [GOAL, *(name for name in oracle.names if name != GOAL)]
-    told = {name: METRIC + name if name in metrics[1:] else name.removeprefix("limit.") for name in known}
-    header["views"] = {view: [told[name] for name in rows] for view, rows in header["views"].items()}
-    header |= {"version": VERSION, "rows": [told[name] for name in known], "variables": list(oracle.variables)}
+    names = [GOAL, *(name for name in oracle.names if name != GOAL)]
+    metric_names = {name: METRIC + name if name in metrics[1:] else name.removeprefix("limit.") for name in names}
+    header["views"] = {view: [metric_names[name] for name in rows] for view, rows in header["views"].items()}
+    header |= {"version": VERSION, "rows": [metric_names[name] for name in names], "variables": list(oracle.variables)}
     terms = pool.terms(backed.used)
     points, sharpness, terms["point"] = pool.places.distinct(terms["point"])
     order = np.argsort(terms["node"], kind="stable")
-    terms["row"] = np.array([known.index(name) for name in oracle.names])[terms["row"]]
+    terms["row"] = np.array([names.index(name) for name in oracle.names])[terms["row"]]
     tables = {
         "nodes": columns,
         "points": table_of_points(oracle.variables, points, sharpness),
@@ -322,14 +322,14 @@ class Pareto(AbstractSearch):
         """Search for the front over an oracle with these rows."""
         verdict = check_convexity(oracle, seed, self.convexity_samples)
         sweep = self.sequence(oracle, seed)
-        told = proving(report, verdict.convex)
-        walk = FrontWalk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, told)
+        on_progress = proving(report, verdict.convex)
+        walk = FrontWalk(sweep, (GOAL, *self.metrics[1:]), self.levels, self.between, on_progress)
         if self.runner is None:
             stopped = walk.run()
         else:
             work = LevelWork(oracle.problem, partial(replace(self, runner=None).listed, seed))
             stopped = walked_by(self.runner, walk, work)
-        if not walk.found:
+        if not walk.designs:
             return self._nothing(oracle, verdict, sweep, seed)
         return self._traced(oracle, verdict, walk, stopped)
 
@@ -347,20 +347,20 @@ class Pareto(AbstractSearch):
 
     def _traced(self, oracle: AbstractModelOracle, verdict: Verdict, walk: "FrontWalk", stopped: str) -> Trace:
         statements, backed = settle(walk, oracle)
-        on_front = [int(i) for i in non_dominated_rows(np.array([one.values for one in walk.found]))]
-        front = [walk.found[i] for i in on_front]
+        on_front = [int(i) for i in non_dominated_rows(np.array([one.values for one in walk.designs]))]
+        front = [walk.designs[i] for i in on_front]
         points = designs_of(oracle, np.array([one.plan for one in front]), np.array([one.u for one in front]))
         counts = {"plans": oracle.plan_count, "points": oracle.evaluated, "programmes": walk.done}
         counts |= {"designs on the front": len(front)}
         certificate = self._certificate(verdict, front, walk, stopped)
         claim = claim_of_front(certificate, self.gap)
         seconds = {"pareto": time.perf_counter() - walk.sweep.began}
-        kept = None
+        evidence = None
         if verdict.convex:
-            kept = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front)
+            evidence = front_evidence(oracle, walk.sweep.pool, statements, backed, self.metrics, points, on_front)
             first = certify(self.wanted[0], math.inf, -math.inf, convex=True, closed=False, reason="")
-            kept.header.update(claim=first.claimed(), kind="front", front=certificate.as_plain()["front"])
-        return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=kept)
+            evidence.header.update(claim=first.claimed(), kind="front", front=certificate.as_plain()["front"])
+        return Trace(points, ["pareto"] * len(front), counts, seconds, claim, certificate, evidence=evidence)
 
     def _certificate(self, verdict: Verdict, front: list[FrontDesign], walk: FrontWalk, stopped: str) -> Certificate:
         """Every design of the front with its bound, in values of the metrics."""
@@ -406,9 +406,9 @@ def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:
 
     def extended(metrics: Metrics, values: dict[str, Array]) -> dict[str, Array]:
         logs = {w.name: w.sign * jnp.log(metrics.get(w.name)) for w in wanted}
-        own = {GOAL: logs.pop(wanted[0].name)} | logs
-        clash = set(own) & set(rows(metrics, values)) - {GOAL}
-        kept = {("limit." + name if name in clash else name): row for name, row in rows(metrics, values).items()}
-        return kept | own
+        goal_rows = {GOAL: logs.pop(wanted[0].name)} | logs
+        clash = set(goal_rows) & set(rows(metrics, values)) - {GOAL}
+        other_rows = {("limit." + name if name in clash else name): row for name, row in rows(metrics, values).items()}
+        return other_rows | goal_rows
 
     return extended

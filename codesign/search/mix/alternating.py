@@ -68,10 +68,10 @@ class Member:
         if keep:
             sharp = np.broadcast_to(np.asarray(sharpness, dtype=float), len(plan)).tolist()
             for i, p in enumerate(plan.tolist()):
-                known = self.seen.setdefault(p, [])
-                known.append(Seen(u[i].copy(), exact[i], affine[i], sharp[i]))
-                if len(known) > MIX.most_kept:
-                    del known[1]
+                cuts = self.seen.setdefault(p, [])
+                cuts.append(Seen(u[i].copy(), exact[i], affine[i], sharp[i]))
+                if len(cuts) > MIX.most_kept:
+                    del cuts[1]
         return exact, affine
 
 
@@ -120,9 +120,9 @@ class JointOracle(AbstractOracle):
         self, k: int, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray | float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows of a workload; many tuples share its plan and place, which are evaluated once."""
-        asked = np.column_stack([plan, np.broadcast_to(sharpness, len(plan)), u])
-        _, first, back = np.unique(asked, axis=0, return_index=True, return_inverse=True)
-        exact, affine = self.members[k].tangents(plan[first], u[first], asked[first, 1])
+        queries = np.column_stack([plan, np.broadcast_to(sharpness, len(plan)), u])
+        _, first, back = np.unique(queries, axis=0, return_index=True, return_inverse=True)
+        exact, affine = self.members[k].tangents(plan[first], u[first], queries[first, 1])
         return exact[back], affine[back]
 
 
@@ -140,7 +140,7 @@ def solve_tuples(
         left = bounding.open()
         if len(left) == 0:
             break
-        looks = bounding.own.looks(left)
+        looks = bounding.cuts.looks(left)
         bounding.refine(left[np.argsort(looks, kind="stable")[: max(MIX.tuples, len(tuples) >> max(done - 1, 0))]])
     return bounding
 
@@ -207,11 +207,11 @@ class Alternating:
         tuples, u = distinct, u[first]
         bounding = solve_tuples(self.members, self.blend, tuples, u, self.gap, self.upper, MIX.rounds)
         result = [(value, tuples[p], at) for p, (value, at) in bounding.feasible.items()]
-        known = {tuple(entry[1].tolist()): entry for entry in sorted([*result, *self.beam], key=lambda e: -e[0])}
-        self.beam = sorted(known.values(), key=lambda e: e[0])[: MIX.beam]
+        by_plans = {tuple(entry[1].tolist()): entry for entry in sorted([*result, *self.beam], key=lambda e: -e[0])}
+        self.beam = sorted(by_plans.values(), key=lambda e: e[0])[: MIX.beam]
         if bounding.plan < 0:
             if not np.isfinite(self.upper):  # nothing feasible yet: go on from the least violation
-                best = min(bounding.own.soft, key=lambda p: bounding.own.soft[p])
+                best = min(bounding.cuts.soft, key=lambda p: bounding.cuts.soft[p])
                 self.plans = tuples[best].copy()
                 self.u = np.asarray(bounding.duals.point.get(best, u[best]))
             return False
@@ -252,14 +252,14 @@ class Alternating:
 
     def _promising(self, k: int, plans: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Plans of a workload with the least goal plus price of what they break, at this hardware."""
-        asked = np.union1d(self.samples[k], self.members[k].programme.oracle.near(int(plans[k]), MIX.near))
-        rows = self._at(k, asked[None], u[None])[0]
+        candidates = np.union1d(self.samples[k], self.members[k].programme.oracle.near(int(plans[k]), MIX.near))
+        rows = self._at(k, candidates[None], u[None])[0]
         prices = (self.prices[k], 1.0, 8.0, interior.ELASTIC)
         best = [
             np.argsort(_priced(rows, price), kind="stable")[:share]
             for price, share in zip(prices, MIX.shares, strict=True)
         ]
-        return asked[np.concatenate(best)]
+        return candidates[np.concatenate(best)]
 
     def _at(self, k: int, plans: Int[np.ndarray, "places plans"], u: Float[np.ndarray, "places n"]) -> np.ndarray:
         """Rows of a workload's plans at places, some plans at each: [places, plans, rows]."""

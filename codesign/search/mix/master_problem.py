@@ -53,9 +53,9 @@ class MasterSolution:
     lean: Lean | None = None
 
 
-def chosen_cuts(known: list[Seen]) -> list[Seen]:
+def chosen_cuts(cuts: list[Seen]) -> list[Seen]:
     """The first and the latest."""
-    return known if len(known) <= MIX.cuts else [known[0], *known[-MIX.cuts + 1 :]]
+    return cuts if len(cuts) <= MIX.cuts else [cuts[0], *cuts[-MIX.cuts + 1 :]]
 
 
 class Master:
@@ -157,9 +157,9 @@ class Master:
         shares = [x[self.first[k] : self.first[k + 1]] for k in range(K)]
         z = x[total : total * (n + 1)].reshape(total, n)
         u = np.array([z[self.first[k] : self.first[k + 1]].sum(axis=0) for k in range(K)])
-        place = np.clip(z / np.maximum(x[:total], 1e-9)[:, None], 0.0, 1.0)
+        positions = np.clip(z / np.maximum(x[:total], 1e-9)[:, None], 0.0, 1.0)
         goal = x[total * (n + 1) : total * (n + 2)] / np.maximum(x[:total], 1e-9)
-        places, goals = ([part[self.first[k] : self.first[k + 1]] for k in range(K)] for part in (place, goal))
+        places, goals = ([part[self.first[k] : self.first[k + 1]] for k in range(K)] for part in (positions, goal))
         return MasterSolution(value, bound, shares, places, goals, np.clip(u, 0.0, 1.0), x[total * (n + 2) : -1], lean)
 
     def relaxed(self) -> MasterSolution | None:
@@ -179,17 +179,17 @@ class Master:
         lean = Lean(each @ self.slopes, slopes, float(each @ self.constants), self.points[used], each[used])
         return self._solution(result.x, float(result.fun), float(result.fun), lean)
 
-    def whole(self, seconds: float, gap: float, centre: float) -> MasterSolution | None:
+    def integer_solution(self, seconds: float, gap: float, centre: float) -> MasterSolution | None:
         """Over whole shares; `bound` holds for every tuple of these plans. None where nothing was found in time.
 
         `centre` is a value of about the objective's size: the gap is relative to the distance from it plus one.
         """
         right = self.upper_right.copy()
         right[-self.cuts :] += centre - 1.0
-        whole = np.zeros(len(self.cost))
-        whole[: self.total] = 1
+        integrality = np.zeros(len(self.cost))
+        integrality[: self.total] = 1
         result = scipy.optimize.milp(
-            self.cost, integrality=whole, bounds=scipy.optimize.Bounds(self.low, self.high),
+            self.cost, integrality=integrality, bounds=scipy.optimize.Bounds(self.low, self.high),
             constraints=[
                 scipy.optimize.LinearConstraint(self.upper_matrix, -np.inf, right),
                 scipy.optimize.LinearConstraint(self.equal_matrix, self.equal_right, self.equal_right),

@@ -72,8 +72,8 @@ def entry_of(name: str, given: Any) -> MixEntry:
     """
     if isinstance(given, MixEntry):
         return given
-    known = {f.name for f in dataclasses.fields(MixEntry)}
-    if not is_mapping(given) or set(given) - known:
+    fields = {f.name for f in dataclasses.fields(MixEntry)}
+    if not is_mapping(given) or set(given) - fields:
         raise ConfigError(f"search.workloads.{name} = {given!r} must be a mapping with overrides and weight")
     try:
         overrides: dict[str, Any] = {"overrides": tuple(given.get("overrides", ()))}
@@ -200,7 +200,7 @@ class _MixRun:
         self.searches = Searches(self.members, seed, self.oracles, work, mix.runner)
         self.wanted = {name: p.wanted for name, p in problems.items()}
         self.history: list[tuple[float, float | None, float | None]] = []
-        self.own: dict[str, Outcome] = {}
+        self.standalone: dict[str, Outcome] = {}
         self.proof: Proof | None = None
         self.stopped, self.offset = "", not mix.relative  # whether the blend has what goals are relative to
 
@@ -209,18 +209,18 @@ class _MixRun:
         return time.perf_counter() - self.began
 
     @property
-    def own_bound(self) -> float:
+    def standalone_bound(self) -> float:
         """Blended log of the bounds on hardware of their own."""
-        if len(self.own) < len(self.members) or not self.offset:
+        if len(self.standalone) < len(self.members) or not self.offset:
             return -math.inf
-        lowest = np.array([outcome.lower for outcome in self.own.values()])
+        lowest = np.array([outcome.lower for outcome in self.standalone.values()])
         return float(self.search.blend.value(lowest)) if np.isfinite(lowest).all() else -math.inf
 
     @property
     def lower(self) -> float:
         """Bound on the blended log."""
         result = self.proof.lower if self.proof else -math.inf
-        return min(max(result, self.own_bound), self.search.upper)
+        return min(max(result, self.standalone_bound), self.search.upper)
 
     def note(self, stage: str) -> None:
         """One line of history and progress."""
@@ -242,12 +242,12 @@ class _MixRun:
         try:
             if mix.relative:
                 self._alone()
-                offset = np.array([self.own[m.name].upper for m in self.members])
+                offset = np.array([self.standalone[m.name].upper for m in self.members])
                 self.search.blend = Blend(mix.aggregate, weights, mix.tail, np.where(np.isfinite(offset), offset, 0.0))
                 self.offset = True
             self.search.run()
             self.note("exchange")
-            if mix.alone and not self.own:
+            if mix.alone and not self.standalone:
                 self._alone()
                 self.search.run()
                 self.note("exchange")
@@ -262,7 +262,7 @@ class _MixRun:
             self.stopped = str(error)
         if not self.stopped and self.elapsed > mix.seconds:
             self.stopped = f"stopped at its time limit of {mix.seconds:g} s"
-        return self._told(verdict)
+        return self._trace_of(verdict)
 
     def _warm(self) -> Verdict:
         """Compile, and test convexity of every workload: the first that fails, or the last."""
@@ -277,20 +277,20 @@ class _MixRun:
         """Each workload's best on hardware of its own; their bounds, blended, bound the mix."""
         gap = 0.5 * math.log1p(self.mix.gap)
 
-        def asked(k: int, share: float) -> WorkloadSearch:
+        def search_of(k: int, share: float) -> WorkloadSearch:
             left = share * max(self.mix.seconds - self.elapsed, 1.0) / 2
             return WorkloadSearch(self.members[k].name, Effort(gap=gap, seconds=left))
 
-        for k, outcome in enumerate(self.searches.run(asked)):
-            self.own[self.members[k].name] = outcome
+        for k, outcome in enumerate(self.searches.run(search_of)):
+            self.standalone[self.members[k].name] = outcome
             designs = np.array(list(outcome.unless_interrupted().bounding.feasible), dtype=int)
             self.search.samples[k] = np.union1d(self.search.samples[k], designs)
 
     def _hopeless(self) -> list[str]:
         """Workloads that no plan on any hardware satisfies."""
-        return [name for name, outcome in self.own.items() if outcome.lower == math.inf]
+        return [name for name, outcome in self.standalone.items() if outcome.lower == math.inf]
 
-    def _told(self, verdict: Verdict) -> Trace:
+    def _trace_of(self, verdict: Verdict) -> Trace:
         search = self.search
         counts = {"plans": self.total, "points": sum(o.evaluated for o, _ in self.oracles.values())}
         counts |= {"open": sum(self.proof.left)} if self.proof else {}
@@ -298,8 +298,8 @@ class _MixRun:
         points = designs_of(self.oracles[first.name][0], search.plans[:1], search.u[None])
         certificate = self._certificate(verdict)
         tables = {"workloads": columns_of(certificate.workloads)} if certificate.workloads else {}
-        told = counts, {"mix": self.elapsed}, claim_of_mix(certificate, self.total, self.mix.gap), certificate
-        return Trace(points, ["mix"], *told, tables=tables, evidence=self._evidence(certificate))
+        arguments = counts, {"mix": self.elapsed}, claim_of_mix(certificate, self.total, self.mix.gap), certificate
+        return Trace(points, ["mix"], *arguments, tables=tables, evidence=self._evidence(certificate))
 
     def _evidence(self, certificate: Certificate) -> Evidence | None:
         """Evidence of the bound, or of there being no feasible design."""
@@ -307,24 +307,24 @@ class _MixRun:
             return self._impossible(certificate.alone_infeasible[0])
         if certificate.bound is None:
             return None
-        own = [outcome.bounding for outcome in self.own.values()]
-        alone = round_alone(own, self.search.blend) if len(own) == len(self.members) else None
+        standalone = [outcome.bounding for outcome in self.standalone.values()]
+        alone = round_alone(standalone, self.search.blend) if len(standalone) == len(self.members) else None
         rounds = [*([alone] if alone else []), *(self.proof.rounds if self.proof else [])]
         claim = certificate.claimed()
         oracles = [oracle for oracle, _ in self.oracles.values()]
-        whole = self.proof.whole if self.proof else None
-        return evidence_of_mix(self.members, oracles, self.search.blend, rounds, whole, self.lower, claim)
+        integer_shares = self.proof.integer_shares if self.proof else None
+        return evidence_of_mix(self.members, oracles, self.search.blend, rounds, integer_shares, self.lower, claim)
 
     def _impossible(self, name: str) -> Evidence | None:
         """Evidence that a workload has no feasible design, on whatever hardware."""
-        bounding, wanted = self.own[name].bounding, self.wanted[name]
+        bounding, wanted = self.standalone[name].bounding, self.wanted[name]
         assert isinstance(bounding.recorder, Recorder)
         rows, oracle = bounding.programme.rows, self.oracles[name][0]
-        kept = evidence_of(oracle, bounding.recorder, rows, bounding.table.leaf, bounding.lower, math.inf)
-        if kept is not None:
+        evidence = evidence_of(oracle, bounding.recorder, rows, bounding.table.leaf, bounding.lower, math.inf)
+        if evidence is not None:
             none = certify(wanted, math.inf, math.inf, convex=True, closed=True, reason="")
-            kept.header.update(kind=ALONE, workload=name, claim=none.claimed(infeasible=True))
-        return kept
+            evidence.header.update(kind=ALONE, workload=name, claim=none.claimed(infeasible=True))
+        return evidence
 
     def _certificate(self, verdict: Verdict) -> Certificate:
         search, result = self.search, math.isfinite(self.search.upper)
@@ -337,7 +337,7 @@ class _MixRun:
             reason=verdict.reason or ("" if closed else self.stopped),
             convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven), history=tuple(self.history),
             workloads=tuple(self._each()) if result else (), alone_infeasible=tuple(hopeless),
-            bound_of_own_hardware=BLENDED.value(self.own_bound),
+            bound_of_own_hardware=BLENDED.value(self.standalone_bound),
         )  # fmt: skip
 
     def _each(self) -> list[Shared]:
@@ -352,12 +352,12 @@ class _MixRun:
                 dict(zip(member.programme.rows[1:], np.exp(goals[k][1:]).tolist(), strict=True)),
                 oracle.point(int(search.plans[k]), search.u), float(slopes[0, k]),
             )  # fmt: skip
-            own = self.own.get(member.name)
-            if own is not None and math.isfinite(own.upper):
+            standalone = self.standalone.get(member.name)
+            if standalone is not None and math.isfinite(standalone.upper):
                 row = dataclasses.replace(
-                    row, own_best=wanted.value(own.upper), own_bound=wanted.value(own.lower),
-                    costs=math.expm1(goals[k][0] - own.upper),
-                    own_design=oracle.point(own.bounding.plan, own.bounding.u),
+                    row, own_best=wanted.value(standalone.upper), own_bound=wanted.value(standalone.lower),
+                    costs=math.expm1(goals[k][0] - standalone.upper),
+                    own_design=oracle.point(standalone.bounding.plan, standalone.bounding.u),
                 )  # fmt: skip
             rows.append(row)
         return rows

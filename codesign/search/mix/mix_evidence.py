@@ -30,11 +30,11 @@ ROUNDING = 1e-10  # log that a bound may miss the claim by, put together in anot
 
 @dataclass(frozen=True)
 class Priced:
-    """Bounds of one workload's leaned goals: `lower` of the plans `asked` for, and the notes that they rest on."""
+    """Bounds of one workload's leaned goals: `lower` of its `priced` plans, and the notes that they rest on."""
 
     recorder: Recorder
     lower: Float[np.ndarray, " plans"]
-    asked: Bool[np.ndarray, " plans"]
+    priced: Bool[np.ndarray, " plans"]
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class WholeShares:
         return cls(inside, cuts, np.array(points))
 
 
-def round_alone(own: Sequence[Bounding], blend: Blend) -> Round | None:
+def round_alone(boundings: Sequence[Bounding], blend: Blend) -> Round | None:
     """Every workload on hardware of its own, as a round: the blend's tangent at their bounds, no price on hardware."""
-    least = np.array([[float(bounding.lower.min()) for bounding in own]])
-    recorders = [bounding.recorder for bounding in own if isinstance(bounding.recorder, Recorder)]
-    if len(recorders) < len(own) or not np.isfinite(least).all():
+    least = np.array([[float(bounding.lower.min()) for bounding in boundings]])
+    recorders = [bounding.recorder for bounding in boundings if isinstance(bounding.recorder, Recorder)]
+    if len(recorders) < len(boundings) or not np.isfinite(least).all():
         return None
     value, weights = blend.tangent(least)
     constant = float(value[0] - (weights[0] * least[0]).sum())
-    lean = Lean(weights[0], np.zeros((len(own), own[0].width)), constant, least, np.ones(1))
+    lean = Lean(weights[0], np.zeros((len(boundings), boundings[0].width)), constant, least, np.ones(1))
     sides: list[Priced] = []
-    for weight, bounding, recorder in zip(weights[0], own, recorders, strict=True):
+    for weight, bounding, recorder in zip(weights[0], boundings, recorders, strict=True):
         finite = np.isfinite(bounding.lower)
         lower = np.where(finite, weight * np.where(finite, bounding.lower, 0.0), bounding.lower)
         sides.append(Priced(recorder, lower, np.ones(len(lower), dtype=bool)))
@@ -83,17 +83,18 @@ class _Replay:
     """Replayed rounds: plans of each workload whose floor lies below the claim; plans asked and room, by round."""
 
     left: list[np.ndarray]
-    asked: list[list[np.ndarray]]
+    open_plans: list[list[np.ndarray]]
     room: list[list[np.ndarray]]
 
-    def proves(self, whole: WholeShares | None) -> bool:
+    def proves(self, integer_shares: WholeShares | None) -> bool:
         """Nothing is left of a workload, or only what the whole programme covers."""
         if any(not left.any() for left in self.left):
             return True
-        if whole is None:
+        if integer_shares is None:
             return False
         return all(
-            np.isin(np.flatnonzero(left), mine).all() for left, mine in zip(self.left, whole.inside, strict=True)
+            np.isin(np.flatnonzero(left), mine).all()
+            for left, mine in zip(self.left, integer_shares.inside, strict=True)
         )
 
 
@@ -105,7 +106,7 @@ def _replayed(rounds: Sequence[Round], counts: Sequence[int], claim: float) -> _
     for one in rounds:
         if any((side.recorder.source[mine] < 0).any() for side, mine in zip(one.sides, left, strict=True)):
             return None
-        result.asked.append([mine.copy() for mine in left])
+        result.open_plans.append([mine.copy() for mine in left])
         least = [
             float(np.min(side.lower, where=mine, initial=np.inf)) for side, mine in zip(one.sides, left, strict=True)
         ]
@@ -123,22 +124,22 @@ def _replayed(rounds: Sequence[Round], counts: Sequence[int], claim: float) -> _
 
 
 def needed(
-    rounds: Sequence[Round], whole: WholeShares | None, counts: Sequence[int], claim: float
+    rounds: Sequence[Round], integer_shares: WholeShares | None, counts: Sequence[int], claim: float
 ) -> list[Round] | None:
     """Rounds without which the claim would not follow; None where it does not follow from all of them."""
-    kept = list(rounds)
-    if not _proves(kept, whole, counts, claim):
+    retained = list(rounds)
+    if not _proves(retained, integer_shares, counts, claim):
         return None
     for one in rounds:
-        fewer = [other for other in kept if other is not one]
-        if _proves(fewer, whole, counts, claim):
-            kept = fewer
-    return kept
+        fewer = [other for other in retained if other is not one]
+        if _proves(fewer, integer_shares, counts, claim):
+            retained = fewer
+    return retained
 
 
-def _proves(rounds: Sequence[Round], whole: WholeShares | None, counts: Sequence[int], claim: float) -> bool:
+def _proves(rounds: Sequence[Round], integer_shares: WholeShares | None, counts: Sequence[int], claim: float) -> bool:
     result = _replayed(rounds, counts, claim)
-    return result is not None and result.proves(whole)
+    return result is not None and result.proves(integer_shares)
 
 
 def evidence_of_mix(
@@ -146,7 +147,7 @@ def evidence_of_mix(
     oracles: Sequence[Oracle],
     blend: Blend,
     rounds: Sequence[Round],
-    whole: WholeShares | None,
+    integer_shares: WholeShares | None,
     lower: float,
     claim: Mapping[str, Any],
 ) -> Evidence | None:
@@ -157,7 +158,7 @@ def evidence_of_mix(
         oracles: number of a plan -> its fields, for each.
         blend: of their goals.
         rounds: in order; the plans dropped by one are not in the next.
-        whole: the programme over what these leave.
+        integer_shares: the programme over what these leave.
         lower: log of the bound.
         claim: what is claimed, in values.
     """
@@ -165,26 +166,24 @@ def evidence_of_mix(
     alone = [one for one in rounds if one.alone]
     leaning = [one for one in rounds if not one.alone]
     target = lower - ROUNDING
-    kept = needed(alone, None, counts, target)
-    kept, whole = (kept, None) if kept else (needed(leaning, whole, counts, target), whole)
-    result = None if kept is None else _replayed(kept, counts, target)
-    if kept is None or result is None:
+    retained = needed(alone, None, counts, target)
+    retained, integer_shares = (
+        (retained, None) if retained else (needed(leaning, integer_shares, counts, target), integer_shares)
+    )
+    result = None if retained is None else _replayed(retained, counts, target)
+    if retained is None or result is None:
         return None
     first = np.concatenate([[0], np.cumsum(counts)])
     tables = _Tables(members[0].programme.oracle.variables)
-    for number, one in enumerate(kept):
+    for number, one in enumerate(retained):
         for k, side in enumerate(one.sides):
-            some = np.flatnonzero(result.asked[number][k])
+            some = np.flatnonzero(result.open_plans[number][k])
             scale = float(one.lean.weights[k]) if one.alone else 1.0
-            tables.round(number, int(first[k]), side.recorder.kept(some, result.room[number][k][some]), scale)
-    if whole is not None and all(left.any() for left in result.left):
-        for k, mine in enumerate(whole.inside):
-            for plan, seen in zip(mine.tolist(), whole.cuts[k], strict=True):
-                if result.left[k][plan]:
-                    tables.whole(int(first[k]) + plan, seen)
-        points = whole.points.tolist()
-    else:
-        points = []
+            tables.round(number, int(first[k]), side.recorder.retained_cuts(some, result.room[number][k][some]), scale)
+    points: list[list[float]] = []
+    if integer_shares is not None and all(left.any() for left in result.left):
+        _add_integers(tables, integer_shares, result.left, first)
+        points = integer_shares.points.tolist()
     header = {
         "kind": KIND,
         "version": VERSION,
@@ -196,12 +195,20 @@ def evidence_of_mix(
         ],
         "rounds": [
             {"points": r.lean.points.tolist(), "shares": r.lean.shares.tolist(), "slopes": r.lean.slopes.tolist()}
-            for r in kept
+            for r in retained
         ],
         "points": points,
         "claim": dict(claim),
     }
     return Evidence(header, tables.columns | {"nodes": _nodes(oracles)})
+
+
+def _add_integers(tables: "_Tables", shares: WholeShares, left: Sequence[np.ndarray], first: np.ndarray) -> None:
+    """Add the tangents of the programme over integer shares, of the plans that no round ruled out."""
+    for k, mine in enumerate(shares.inside):
+        for plan, seen in zip(mine.tolist(), shares.cuts[k], strict=True):
+            if left[k][plan]:
+                tables.add_integer(int(first[k]) + plan, seen)
 
 
 def _values(oracle: Oracle) -> dict[str, list[float]]:
@@ -217,8 +224,8 @@ def _nodes(oracles: Sequence[Oracle]) -> dict[str, np.ndarray]:
         parts: list[np.ndarray] = []
         for oracle in oracles:
             values = _values(oracle).get(name)
-            own = np.full(oracle.count, -1) if values is None else np.searchsorted(values, oracle.plans[name])
-            parts.append(own.astype(np.int32))
+            values_index = np.full(oracle.count, -1) if values is None else np.searchsorted(values, oracle.plans[name])
+            parts.append(values_index.astype(np.int32))
         columns[f"at.{name}"] = np.concatenate(parts)
     return columns
 
@@ -233,10 +240,10 @@ class _Tables:
         self.cuts: dict[str, list[np.ndarray]] = {name: [] for name in ("round", "node", "point", "row", "weight")}
         self.tangents: tuple[list[int], list[np.ndarray]] = ([], [])
 
-    def round(self, number: int, first: int, kept: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray],
+    def round(self, number: int, first: int, retained: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray],
               scale: float) -> None:  # fmt: skip
         """Notes of one workload in one round; `scale`: of the weights of constraints beside a goal's."""
-        nodes, cuts, points, sharpness = kept
+        nodes, cuts, points, sharpness = retained
         weight, row = cuts["weight"], cuts["row"].astype(int)
         goal = np.bincount(cuts["node"], weights=np.where(row == 0, weight, 0.0), minlength=len(nodes)) > 0
         weight = np.where((row > 0) & goal[cuts["node"]], scale * weight, weight)
@@ -247,7 +254,7 @@ class _Tables:
         self.points.append(np.column_stack([points, sharpness]))
         self.placed += len(points)
 
-    def whole(self, node: int, seen: Sequence[Seen]) -> None:
+    def add_integer(self, node: int, seen: Sequence[Seen]) -> None:
         """Tangents of one plan that is left."""
         self.tangents[0].extend([node] * len(seen))
         self.tangents[1].extend(np.append(one.u, one.sharpness) for one in seen)

@@ -40,7 +40,7 @@ class Side:
         self.member = member
         self.alive = np.ones(member.count, dtype=bool)
         self.floor = np.full(member.count, -np.inf)  # of the goal of tuples with a plan, the others never dropped
-        self.asked = self.alive.copy()  # plans that the last pricing was of
+        self.last_priced = self.alive.copy()  # plans that the last pricing was of
         self.least = -np.inf  # bound of the leaned goal
         self.bounding: Bounding | None = None
 
@@ -57,8 +57,8 @@ class Side:
     def asking(self, weight: float, slope: np.ndarray, effort: Effort) -> WorkloadSearch:
         """The search for the least leaned goal over the plans left, from the designs that were seen."""
         incumbent = Incumbent(len(slope))
-        for plan, known in self.member.seen.items():
-            for seen in known if self.alive[plan] else []:
+        for plan, cuts in self.member.seen.items():
+            for seen in cuts if self.alive[plan] else []:
                 if seen.holds:
                     incumbent.offer(weight * float(seen.exact[0]) + float(slope @ seen.u), plan, seen.u)
         warm = WarmStart(np.where(self.alive, -np.inf, np.inf), incumbent=incumbent)
@@ -66,7 +66,7 @@ class Side:
 
     def priced(self, outcome: Outcome) -> None:
         """Take over what such a search left."""
-        self.bounding, self.asked = outcome.unless_interrupted().bounding, self.alive.copy()
+        self.bounding, self.last_priced = outcome.unless_interrupted().bounding, self.alive.copy()
         self.least = float(outcome.bounding.lower.min())
 
     def widen(self, margin: float, tolerance: float, late: Callable[[], bool], rounds: int = 24) -> None:
@@ -76,42 +76,42 @@ class Side:
             return
         bounding.gap = -margin
         left = bounding.open()
-        new = left[~bounding.own.known(left)]
+        new = left[~bounding.cuts.has_cuts(left)]
         if len(new):
             at = np.broadcast_to(bounding.u, (len(new), bounding.width))
             exact, affine = bounding.evaluate(new, at, REFERENCE_SHARPNESS)
-            place, some = bounding.place(at, REFERENCE_SHARPNESS), iter(bounding.duals.weights.values())
-            bounding.bound_by(new, affine, next(some, np.zeros(affine.shape[1])), place)
-            bounding.own.keep(new, exact, affine, at=place)
+            point_index, some = bounding.point_index(at, REFERENCE_SHARPNESS), iter(bounding.duals.weights.values())
+            bounding.bound_by(new, affine, next(some, np.zeros(affine.shape[1])), point_index)
+            bounding.cuts.keep(new, exact, affine, at=point_index)
         for _ in range(rounds):
             left = bounding.open()
-            gap, tried = bounding.own.soft_of(left) - bounding.lower[left], bounding.table.rounds[left]
-            asked = left[(gap > tolerance) & (tried < np.where(gap > 4 * tolerance, 8, 4))][: MIX.batch]
-            if len(asked) == 0 or late():
+            gap, tried = bounding.cuts.soft_of(left) - bounding.lower[left], bounding.table.rounds[left]
+            selected = left[(gap > tolerance) & (tried < np.where(gap > 4 * tolerance, 8, 4))][: MIX.batch]
+            if len(selected) == 0 or late():
                 return
-            bounding.refine(asked)
+            bounding.refine(selected)
 
     def drop(self, bound: float, enough: float) -> None:
         """With `bound` on all tuples of the plans priced: raise their floors, leave out those that reach `enough`."""
         if self.bounding is not None and np.isfinite(bound):
             raised = np.maximum(self.floor, bound + np.maximum(self.bounding.lower - self.least, 0.0))
-            self.floor = np.where(self.asked, raised, self.floor)
+            self.floor = np.where(self.last_priced, raised, self.floor)
         self.alive &= self.floor < enough
 
     def noted(self) -> Priced:
         """Evidence of the last pricing."""
         assert self.bounding is not None
         assert isinstance(self.bounding.recorder, Recorder)
-        return Priced(self.bounding.recorder, self.bounding.lower.copy(), self.asked)
+        return Priced(self.bounding.recorder, self.bounding.lower.copy(), self.last_priced)
 
     def promising(self, count: int) -> np.ndarray:
         """Plans left with the best designs of the last pricing and with its least bounds."""
         bounding = self.bounding
         if bounding is None:
             return self.plans[:0]
-        known = bounding.incumbent.ranked(count // 2)
+        incumbents = bounding.incumbent.ranked(count // 2)
         lowest = [p for p in bounding.open()[: 4 * count].tolist() if p in bounding.duals.point][: count // 2]
-        both = np.unique(np.array([*known, *lowest], dtype=int))
+        both = np.unique(np.array([*incumbents, *lowest], dtype=int))
         return both[self.alive[both]]
 
     def look(self, plans: np.ndarray, u: np.ndarray) -> None:
@@ -144,7 +144,7 @@ class Proof:
                           for k, m in enumerate(members)])  # fmt: skip
         self.points = [goals, *(goals + 3.0 * row for row in np.eye(len(members)))]
         self.rounds: list[Round] = []
-        self.whole: WholeShares | None = None
+        self.integer_shares: WholeShares | None = None
 
     def late(self) -> bool:
         """True if time is up."""
@@ -224,11 +224,11 @@ class Proof:
             else MIX.coarsest
         )
 
-        def asked(k: int, share: float) -> WorkloadSearch:
+        def search_of(k: int, share: float) -> WorkloadSearch:
             seconds = share * max(self.until - time.perf_counter(), 0.5)
             return self.sides[k].asking(lean.weights[k], lean.slopes[k], Effort(gap=gap, seconds=seconds))
 
-        outcomes = list(self.searches.run(asked, spread=self._took > self.searches.worth_s))
+        outcomes = list(self.searches.run(search_of, spread=self._took > self.searches.worth_s))
         for side, outcome in zip(self.sides, outcomes, strict=True):
             side.priced(outcome)
         self._took = sum(outcome.seconds for outcome in outcomes)
@@ -259,9 +259,9 @@ class Proof:
         self.note("drop")
 
     def _first_pool(self, k: int) -> np.ndarray:
-        known = self.members[k].seen
-        left = np.array(sorted(known), dtype=int)
-        soft = [min(s.exact[0] + ELASTIC * max(s.exact[1:].max(initial=0.0), 0.0) for s in known[p]) for p in left]
+        cuts = self.members[k].seen
+        left = np.array(sorted(cuts), dtype=int)
+        soft = [min(s.exact[0] + ELASTIC * max(s.exact[1:].max(initial=0.0), 0.0) for s in cuts[p]) for p in left]
         return np.union1d(left[np.argsort(soft, kind="stable")[: MIX.pool]], self.search.plans[k : k + 1])
 
     def _pool(self, k: int, solution: MasterSolution, pools: list[np.ndarray]) -> np.ndarray:
@@ -294,13 +294,13 @@ class Proof:
             if self.done or self.late() or any(len(p) == 0 for p in inside):
                 break
             seconds = max(self.until - time.perf_counter(), 1.0)
-            solution = self._master(inside).whole(seconds, 0.1 * self.gap, self.search.upper)
+            solution = self._master(inside).integer_solution(seconds, 0.1 * self.gap, self.search.upper)
             if solution is None:
                 break
             before = self.lower
             self._raise(min(solution.bound - WITHIN, outside))
             if self.lower > before:
-                self.whole = WholeShares.of(self.members, inside, self.points)
+                self.integer_shares = WholeShares.of(self.members, inside, self.points)
             self.note("choose")
             if not solution.shares or self.done or self.lower >= outside - WITHIN:
                 break

@@ -181,16 +181,16 @@ class WorkloadWork(AbstractSentProblems):
         """Oracle and programme of each workload that was asked for so far."""
         return {}
 
-    def __call__(self, asked: WorkloadSearch) -> tuple[str, SentOutcome, int]:
+    def __call__(self, search: WorkloadSearch) -> tuple[str, SentOutcome, int]:
         """(workload, what its search left, points evaluated)."""
-        if asked.name not in self.programmes:
-            oracle, allowed = oracle_of(asked.name, self.problems, self.block)
+        if search.name not in self.programmes:
+            oracle, allowed = oracle_of(search.name, self.problems, self.block)
             rows = judged(oracle, self.cases, self.over_cases, self.tail, self.seed)
-            self.programmes[asked.name] = oracle, Programme(rows, allowed=allowed)
-        oracle, programme = self.programmes[asked.name]
+            self.programmes[search.name] = oracle, Programme(rows, allowed=allowed)
+        oracle, programme = self.programmes[search.name]
         before = oracle.evaluated
-        outcome = asked.run(programme, self.seed).unless_interrupted()
-        return asked.name, SentOutcome(outcome), oracle.evaluated - before
+        outcome = search.run(programme, self.seed).unless_interrupted()
+        return search.name, SentOutcome(outcome), oracle.evaluated - before
 
 
 @dataclass(frozen=True)
@@ -216,11 +216,11 @@ class Searches:
         """Seconds that searches of all workloads must take, one after the other, to be worth sending."""
         return self.runner.chunk_s if self.runner is not None else math.inf
 
-    def run(self, asked: Callable[[int, float], WorkloadSearch], spread: bool = True) -> Iterator[Outcome]:
+    def run(self, search_of: Callable[[int, float], WorkloadSearch], spread: bool = True) -> Iterator[Outcome]:
         """Run the search for each workload, and yield the outcomes in their order; here unless `spread`.
 
         Args:
-            asked: (number of the workload, share of the time that is left) -> its search, just before it begins.
+            search_of: (number of the workload, share of the time that is left) -> its search, just before it begins.
             spread: whether a runner is asked, if there is one.
 
         Raises:
@@ -229,9 +229,9 @@ class Searches:
         count = len(self.members)
         if self.runner is None or self.work is None or not spread:
             for k, member in enumerate(self.members):
-                yield asked(k, 1 / (count - k)).run(member.programme, self.seed)
+                yield search_of(k, 1 / (count - k)).run(member.programme, self.seed)
             return
-        every = [asked(k, 1.0) for k in range(count)]
+        every = [search_of(k, 1.0) for k in range(count)]
         result: dict[str, tuple[SentOutcome, int]] = {}
         with closing(self.runner.results(self.work, every)) as arriving:
             for one in arriving:

@@ -127,8 +127,8 @@ class Scheduled:
         """Number of replicas for the rates that are known to come."""
         first = int(seen.now // self.interval_s)
         last = int((seen.now + seen.start_s + self.every_s) // self.interval_s)
-        known = [self.rates[one % len(self.rates)] for one in range(first, last + 1)]
-        return max(known) / (self.share * self.good_for)
+        rates_ahead = [self.rates[one % len(self.rates)] for one in range(first, last + 1)]
+        return max(rates_ahead) / (self.share * self.good_for)
 
 
 # Bound that no autoscaling policy beats, however much it knows of what will come: a linear programme in time.
@@ -182,16 +182,16 @@ def least_work(engine: Engine, requests: Requests, tpot_s: float = math.inf) -> 
     if not isinstance(times, TabulatedSteps):
         raise ConfigError("a bound on replicas needs an engine whose steps are tabulated")
     tokens, steps = requests.prompts * 1.0, (requests.outputs - 1.0) / engine.verified
-    known = np.zeros(len(requests))
+    cached_tokens = np.zeros(len(requests))
     if engine.store_blocks and requests.hashed:
         reuse = reuse_of(requests)
         starts = requests.hash_starts[:-1]
         sizes = np.diff(requests.hash_starts)
         sums = np.add.reduceat(np.append(reuse.before >= 0, False), np.minimum(starts, len(reuse.before)))
-        known = np.where(sizes > 0, sums, 0) * float(requests.hash_tokens)
+        cached_tokens = np.where(sizes > 0, sums, 0) * float(requests.hash_tokens)
     if engine.prefix_cache and len(requests.prefixes):
-        known = np.maximum(known, requests.prefix_tokens * (requests.prefixes >= 0))
-    computed = np.maximum(tokens - known, 1.0)
+        cached_tokens = np.maximum(cached_tokens, requests.prefix_tokens * (requests.prefixes >= 0))
+    computed = np.maximum(tokens - cached_tokens, 1.0)
     rows, chunk = np.arange(engine.sequences + 1.0), float(min(engine.chunk, engine.budget))
     columns = np.unique(np.minimum([*times.prompt_tokens, chunk], chunk))
     n, q = (each.ravel() for each in np.meshgrid(rows, columns, indexing="ij"))
@@ -242,10 +242,10 @@ def least_replicas(
     step = span / intervals
     late = math.floor((1 - agreed.share) * len(requests) + 1e-9)
     longest = agreed.ttft_s + agreed.tpot_s * float(requests.outputs.max() - 1)
-    place = np.minimum((came / step).astype(int), intervals - 1)
+    interval = np.minimum((came / step).astype(int), intervals - 1)
     parts: list[tuple[np.ndarray, float, float]] = []
     for work, limit in ((prompt, agreed.ttft_s), (decode, longest)):
-        arrived = np.cumsum(np.bincount(place, work, intervals))
+        arrived = np.cumsum(np.bincount(interval, work, intervals))
         parts.append((arrived, float(np.sort(work)[len(work) - late :].sum()), limit))
     return _solved(parts, step, intervals, scaling, initial)
 
@@ -272,8 +272,8 @@ def _solved(
             continue
         after = math.ceil(limit / step)
         due = np.concatenate([np.zeros(min(after, count)), arrived[: max(count - after, 0)]])
-        own = slice((2 + index) * count, (3 + index) * count)
-        low[own] = np.clip(due - spared, 0.0, high[own])
+        block = slice((2 + index) * count, (3 + index) * count)
+        low[block] = np.clip(due - spared, 0.0, high[block])
     cost = np.concatenate([np.full(count, step), np.full(count, scaling.start_s), np.zeros(2 * count)])
     result = scipy.optimize.linprog(
         cost, A_ub=sparse.vstack([row for row, _ in rows]), b_ub=np.concatenate([side for _, side in rows]),

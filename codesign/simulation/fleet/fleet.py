@@ -178,8 +178,8 @@ def _most_admitted(requests: Requests, admitted: Mapping[str, int]) -> list[floa
     names = requests.class_names or ("",)
     for name, most in admitted.items():
         if name not in names:
-            known = ", ".join(requests.class_names) or "none"
-            raise ConfigError(f"admission: the requests have no class {name} (they have {known})")
+            classes = ", ".join(requests.class_names) or "none"
+            raise ConfigError(f"admission: the requests have no class {name} (they have {classes})")
         if most < 1:
             raise ConfigError(f"admission: {most} requests of class {name or 'all'} at a replica must be at least 1")
     limits = np.array([float(admitted.get(name, math.inf)) for name in names])
@@ -248,23 +248,23 @@ class _Fleet:
             heapq.heappush(self.heap, (self.sample_s, SAMPLE, 0, 0))
         if self.scaling is not None:
             heapq.heappush(self.heap, (self.scaling.every_s, CONTROL, 0, 0))
-        place, told, heap, later = 0, 0, self.heap, self.later
+        next_index, reported, heap, later = 0, 0, self.heap, self.later
         while self.finished < total and not self.hopeless:
-            comes = times[place]
+            comes = times[next_index]
             turn = bool(later) and later[0][0] < comes
             if turn:
                 comes = later[0][0]
             if heap and (heap[0][0] < comes or (heap[0][0] == comes and heap[0][1] < ARRIVAL)):
                 self._event(heapq.heappop(heap), comes)
-                if self.finished >= told + total // 100 + 1:
-                    told = self.finished
-                    self.report(told, total)
+                if self.finished >= reported + total // 100 + 1:
+                    reported = self.finished
+                    self.report(reported, total)
                 continue
             self.now = comes
             if turn:
                 request = heapq.heappop(later)[1]
             else:
-                request, place = order[place], place + 1
+                request, next_index = order[next_index], next_index + 1
             self._arrive(request, marks if self.routed in marked else None)
 
     def _member(self, engine: Engine, now: float) -> int:
@@ -280,15 +280,15 @@ class _Fleet:
         """A replica that is empty takes requests from now on."""
         member = self.members[index]
         kind = SpeculatingReplica if member.engine.verified > 1 else Replica
-        own = member.replica = kind(member.engine, self.requests, answers=self.answers, store=self.store)
-        own.now = now
+        replica = member.replica = kind(member.engine, self.requests, answers=self.answers, store=self.store)
+        replica.now = now
         heap, version = self.heap, member.version
 
         def done(request: int) -> None:
-            heapq.heappush(heap, (own.now, ANSWERED, index, (version, request)))
+            heapq.heappush(heap, (replica.now, ANSWERED, index, (version, request)))
 
         member.done = (version, done)
-        self.view.stores[index] = own.store
+        self.view.stores[index] = replica.store
         self.view.ready.append(index)
         if self.failures is not None:
             after = now + float(self.rng.exponential(self.failures.mean_s))
@@ -390,9 +390,9 @@ class _Fleet:
         self.open -= 1
         if self.scaling is not None:
             self.answered += 1
-            self.late += self.scaling.slo is not None and not self._kept(request, *self.scaling.slo)
+            self.late += self.scaling.slo is not None and not self._within_slo(request, *self.scaling.slo)
         if self.agreed is not None and request >= self.counted_from:
-            self.counted_late += not self._kept(request, self.agreed.ttft_s, self.agreed.tpot_s)
+            self.counted_late += not self._within_slo(request, self.agreed.ttft_s, self.agreed.tpot_s)
             counted_here = self.total - self.counted_from
             self.hopeless = (counted_here - self.counted_late) / counted_here < self.agreed.share
         turn = self.turns.get(request)
@@ -401,7 +401,7 @@ class _Fleet:
         if member.drains and not view.requests[index]:
             self._gone(member)
 
-    def _kept(self, request: int, ttft: float, tpot: float) -> bool:
+    def _within_slo(self, request: int, ttft: float, tpot: float) -> bool:
         first, last = self.answers
         steps = max(int(self.requests.outputs[request]) - 1, 1)
         on_time = first[request] - self.came[request] <= ttft

@@ -54,12 +54,12 @@ class Reuse:
         """Different blocks."""
         return int((self.before < 0).sum())
 
-    def held(self, place: int) -> np.ndarray:
+    def held(self, index: int) -> np.ndarray:
         """Ages of all blocks that were used by then, the last used first."""
-        again = np.zeros(place, bool)
-        used = self.before[:place]
+        again = np.zeros(index, bool)
+        used = self.before[:index]
         again[used[used >= 0]] = True
-        return place - np.flatnonzero(~again)[::-1]
+        return index - np.flatnonzero(~again)[::-1]
 
 
 def reuse_of(requests: Requests) -> Reuse:
@@ -333,14 +333,14 @@ def _assembled(
     held: dict[int, list[int]] = {}  # blocks of each conversation so far
     who: list[list[int]] = np.stack([prompts, sessions, kinds], 1).tolist()
     for prompt, session, kind in who:
-        own = held.get(session)
-        if own is None:
+        chain = held.get(session)
+        if chain is None:
             shared = classes[kind].prefix_tokens // block_tokens
-            own = [codes.setdefault((kind, int(prefix[session]), block), len(codes)) for block in range(shared)]
-            held[session] = own
-        while len(own) < prompt // block_tokens:
-            own.append(codes.setdefault((-1, session, len(own)), len(codes)))
-        flat += own[: prompt // block_tokens]
+            chain = [codes.setdefault((kind, int(prefix[session]), block), len(codes)) for block in range(shared)]
+            held[session] = chain
+        while len(chain) < prompt // block_tokens:
+            chain.append(codes.setdefault((-1, session, len(chain)), len(codes)))
+        flat += chain[: prompt // block_tokens]
         starts.append(len(flat))
     after = np.full(len(rows), -1)
     if not open_loop:

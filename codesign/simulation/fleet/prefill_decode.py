@@ -94,10 +94,10 @@ def simulate_two_pools(
     decoded: FleetServed | None = None
     if len(order):
         others = dataclasses.replace(requests, arrivals=None).chosen(order)
-        asked = dataclasses.replace(others, arrivals=handed.ready[order])
+        decode_requests = dataclasses.replace(others, arrivals=handed.ready[order])
         router = NOT_OF_DECODES.get(routers[1], routers[1])
         decoded = simulate_fleet(
-            decode, asked, router, replicas=replicas[1], computed_elsewhere=True, seed=seed, report=report
+            decode, decode_requests, router, replicas=replicas[1], computed_elsewhere=True, seed=seed, report=report
         )
         last[order], where[order], counts = decoded.last, decoded.replica, dict(decoded.served.counts)
     counts |= {"hit_tokens": first.hit_tokens, "prompt_tokens": first.prompt_tokens, "finished": total}
@@ -168,7 +168,7 @@ class _Prompts:
                 heapq.heappush(self.heap, (now, index))
             return
         index = self.router.choose(request, view)
-        result = self._found(index, request)
+        result = self._cached_tokens(index, request)
         self.work[request] = float(max(self.lengths[request] - result, 1))
         view.requests[index] += 1
         view.tokens[index] += self.work[request]
@@ -180,12 +180,12 @@ class _Prompts:
     def _begun(self, request: int, index: int, at: float) -> tuple[int, int]:
         """A prompt and how much of it the replica's cache holds, which is brought now."""
         self.began[request], self.where[request] = at, index
-        result, store = self._found(index, request), self.view.stores[index]
+        result, store = self._cached_tokens(index, request), self.view.stores[index]
         if result and store is not None:
             store.use(self.requests.hashes_of(request), -(-result // self.requests.hash_tokens))
         return request, result
 
-    def _found(self, index: int, request: int) -> int:
+    def _cached_tokens(self, index: int, request: int) -> int:
         store = self.view.stores[index]
         if store is None:
             return 0
@@ -219,9 +219,9 @@ class _Prompts:
             part = min(self.lengths[request] - done, self.room - tokens)
             pairs += part * (done + 0.5 * part)
             tokens += part
-            whole = done + part == self.lengths[request]
-            self.cut[index] = None if whole else (request, done + part)
-            if whole:
+            is_last = done + part == self.lengths[request]
+            self.cut[index] = None if is_last else (request, done + part)
+            if is_last:
                 ended.append(request)
         engine = self.engine
         computed = at + engine.times.linear_s(0, tokens) + engine.times.pair_s * pairs

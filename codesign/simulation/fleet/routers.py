@@ -52,12 +52,12 @@ class Outstanding:
 
     def _least(self, values: Sequence[float]) -> int:
         ready = self.ready
-        own = values if len(ready) == len(values) else [values[one] for one in ready]
-        least, self.turn = min(own), (self.turn + 1) % len(own)
+        counts = values if len(ready) == len(values) else [values[one] for one in ready]
+        least, self.turn = min(counts), (self.turn + 1) % len(counts)
         try:
-            return ready[own.index(least, self.turn)]
+            return ready[counts.index(least, self.turn)]
         except ValueError:
-            return ready[own.index(least)]
+            return ready[counts.index(least)]
 
 
 class AbstractRouter(abc.ABC):

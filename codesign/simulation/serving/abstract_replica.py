@@ -33,13 +33,13 @@ class Waiting(NamedTuple):
 
 
 class Prompt:
-    """A prompt that is being computed: `done` of `tokens`, in `own` blocks beside those of a shared prefix."""
+    """A prompt that is being computed: `done` of `tokens`, in `private_blocks` beside those of a shared prefix."""
 
-    __slots__ = ("done", "outputs", "own", "prefix", "request", "tokens")
+    __slots__ = ("done", "outputs", "prefix", "private_blocks", "request", "tokens")
 
-    def __init__(self, waiting: Waiting, done: int, own: int, prefix: int) -> None:
+    def __init__(self, waiting: Waiting, done: int, private_blocks: int, prefix: int) -> None:
         self.request, self.tokens, self.outputs, _ = waiting
-        self.done, self.own, self.prefix = done, own, prefix
+        self.done, self.private_blocks, self.prefix = done, private_blocks, prefix
 
 
 @no_type_check  # a checker at run time would cost more than the simulation: millions of small calls
@@ -103,11 +103,11 @@ class AbstractReplica(abc.ABC):
         if not ranks:
             (queue.appendleft if back else queue.append)(waiting)
             return
-        own = ranks[waiting.request] - back
-        if not queue or ranks[queue[-1].request] <= own:
+        rank = ranks[waiting.request] - back
+        if not queue or ranks[queue[-1].request] <= rank:
             queue.append(waiting)
             return
-        queue.insert(next(index for index, one in enumerate(queue) if ranks[one.request] > own), waiting)
+        queue.insert(next(index for index, one in enumerate(queue) if ranks[one.request] > rank), waiting)
 
     def step(self, until: float, done: Callable[[int], None]) -> bool:
         """Run a step, or equal steps until somebody may arrive (`until`) or leaves; False where there is nothing to do.
@@ -197,17 +197,17 @@ class AbstractReplica(abc.ABC):
             hit = pool.hit(prefix)
             if hit:
                 pool.use(prefix)
-            own = engine.blocks_of(waiting.tokens) - hit
+            needed = engine.blocks_of(waiting.tokens) - hit
             alone = not self.decoding and not self.prompts
-            whole = engine.blocks_of(waiting.tokens + waiting.outputs) - hit if engine.promised else 0
-            if pool.available - own < (0 if alone else spare) or self.promises + whole > engine.blocks:
+            promised_blocks = engine.blocks_of(waiting.tokens + waiting.outputs) - hit if engine.promised else 0
+            if pool.available - needed < (0 if alone else spare) or self.promises + promised_blocks > engine.blocks:
                 if hit:
                     pool.leave(prefix)
                 return
             self.queue.popleft()
-            pool.take(own)
-            self.promised[waiting.request] = whole
-            self.promises += whole
+            pool.take(needed)
+            self.promised[waiting.request] = promised_blocks
+            self.promises += promised_blocks
             self._remember(waiting.request)
             if waiting.cached:
                 self._join(waiting.request, waiting.tokens, waiting.outputs, 0, -1)
@@ -217,7 +217,7 @@ class AbstractReplica(abc.ABC):
                 cached = self._from_store(self.store, waiting, cached)
             self.hit_tokens += cached
             pending += waiting.tokens - cached
-            self.prompts.append(Prompt(waiting, cached, own, prefix if hit else -1))
+            self.prompts.append(Prompt(waiting, cached, needed, prefix if hit else -1))
 
     def _from_store(self, store: PrefixStore, waiting: Waiting, cached: int) -> int:
         """Tokens of a prompt that need not be computed, those of the store on their way with the coming step."""
@@ -259,7 +259,7 @@ class AbstractReplica(abc.ABC):
             for prompt in self.prompts:
                 if prompt.request == request:
                     self.prompts.remove(prompt)
-                    self.pool.give(prompt.own)
+                    self.pool.give(prompt.private_blocks)
                     if prompt.prefix >= 0:
                         self.pool.leave(prompt.prefix)
                     self._queue_up(Waiting(request, prompt.tokens, prompt.outputs, False), back=True)
@@ -273,7 +273,7 @@ class AbstractReplica(abc.ABC):
             return -1
         here = set(self.decoding) | {prompt.request for prompt in self.prompts}
         self.admitted = [one for one in self.admitted if one in here]
-        return max(range(len(self.admitted)), key=lambda place: (self.ranks[self.admitted[place]], place))
+        return max(range(len(self.admitted)), key=lambda index: (self.ranks[self.admitted[index]], index))
 
     def _host(self, decodes: int) -> float:
         return self.engine.host_s + self.engine.host_sequence_s * decodes
@@ -307,7 +307,7 @@ class AbstractReplica(abc.ABC):
             self.first[request] = self.now
         if self.store is not None:
             self.store.put(self.requests.hashes_of(request))
-        shared, prefix = engine.blocks_of(prompt.tokens) - prompt.own, prompt.prefix
+        shared, prefix = engine.blocks_of(prompt.tokens) - prompt.private_blocks, prompt.prefix
         wanted = self.requests.prefix_of(request) if engine.prefix_cache else -1
         if prefix < 0 <= wanted and not self.pool.hit(wanted):
             shared = min(self.requests.prefix_tokens, prompt.tokens) // engine.block_tokens

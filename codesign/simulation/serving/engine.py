@@ -87,27 +87,27 @@ class TabulatedSteps:
 
     def linear_s(self, decodes: float, prompt_tokens: float) -> float:
         """Bilinear; what was asked before is remembered."""
-        asked = (decodes, prompt_tokens)
-        known = self._linear.get(asked)
-        if known is None:
-            row, up = _place(self.decodes, decodes)
-            column, right = _place(self.prompt_tokens, prompt_tokens)
+        key = (decodes, prompt_tokens)
+        cached = self._linear.get(key)
+        if cached is None:
+            row, up = _cell(self.decodes, decodes)
+            column, right = _cell(self.prompt_tokens, prompt_tokens)
             near, far = self.linear[row], self.linear[row + 1]
             low = (1 - right) * near[column] + right * near[column + 1]
             high = (1 - right) * far[column] + right * far[column + 1]
-            known = self._linear[asked] = float((1 - up) * low + up * high)
-        return known
+            cached = self._linear[key] = float((1 - up) * low + up * high)
+        return cached
 
     def context_s(self, decodes: float) -> float:
         """Linear between the listed numbers."""
-        known = self._context.get(decodes)
-        if known is None:
-            row, up = _place(self.decodes, decodes)
-            known = self._context[decodes] = float((1 - up) * self.context[row] + up * self.context[row + 1])
-        return known
+        cached = self._context.get(decodes)
+        if cached is None:
+            row, up = _cell(self.decodes, decodes)
+            cached = self._context[decodes] = float((1 - up) * self.context[row] + up * self.context[row + 1])
+        return cached
 
 
-def _place(listed: Sequence[float], value: float) -> tuple[int, float]:
+def _cell(listed: Sequence[float], value: float) -> tuple[int, float]:
     """Index of the entry below, and how far it is to the next."""
     index = min(max(bisect.bisect_right(listed, value) - 1, 0), len(listed) - 2)
     return index, (value - listed[index]) / (listed[index + 1] - listed[index])

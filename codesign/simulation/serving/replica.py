@@ -51,7 +51,7 @@ class SpeculatingReplica(AbstractReplica):
         self.rng, self.chance = np.random.default_rng(engine.seed), chance_of(engine.accepted, engine.verified)
         self.running: np.ndarray | None = None  # requests that decode, None where it has to be made anew
         self.brings = np.zeros(len(requests), int)  # tokens in the coming step
-        self.drawn, self.place = np.zeros(0, int), 0
+        self.drawn, self.position = np.zeros(0, int), 0
 
     def _join(self, request: int, stored: int, outputs: int, shared: int, prefix: int) -> None:
         if outputs <= 0:
@@ -116,12 +116,12 @@ class SpeculatingReplica(AbstractReplica):
     def _draw(self, count: int) -> np.ndarray:
         """Tokens that a step brings so many sequences."""
         verified = self.engine.verified
-        if self.place + count > len(self.drawn):
+        if self.position + count > len(self.drawn):
             size = max(DRAWN, count)
             right = self.rng.geometric(1 - self.chance, size) if self.chance < 1 else np.full(size, verified)
-            self.drawn, self.place = np.minimum(right, verified), 0
-        self.place += count
-        return self.drawn[self.place - count : self.place]
+            self.drawn, self.position = np.minimum(right, verified), 0
+        self.position += count
+        return self.drawn[self.position - count : self.position]
 
 
 class Decoding(NamedTuple):

@@ -93,7 +93,7 @@ class Requests:
 
     def chosen(self, which: Numbers) -> "Requests":
         """Copy of some of them, in the order that they are named in; who follows whom is left out."""
-        own: dict[str, Any] = {
+        selected: dict[str, Any] = {
             name: getattr(self, name)[which]
             for name in ("prompts", "outputs", "prefixes", "sessions", "classes", "priorities")
             if len(getattr(self, name))
@@ -102,10 +102,10 @@ class Requests:
             sizes = np.diff(self.hash_starts)[which]
             starts = np.concatenate([[0], np.cumsum(sizes)])
             places = np.repeat(self.hash_starts[which] - starts[:-1], sizes) + np.arange(int(starts[-1]))
-            own |= {"hashes": self.hashes[places], "hash_starts": starts}
+            selected |= {"hashes": self.hashes[places], "hash_starts": starts}
         came = None if self.arrivals is None else self.arrivals[which]
         empty = {"after": np.zeros(0, int), "think_s": np.zeros(0)}
-        return replace(self, arrivals=came, **own, **empty)
+        return replace(self, arrivals=came, **selected, **empty)
 
     def served_first(self, names: Sequence[str]) -> "Requests":
         """Copy in which classes go first in this order; those that are not named come last.
@@ -115,8 +115,8 @@ class Requests:
         """
         unknown = [name for name in names if name not in self.class_names]
         if unknown:
-            known = ", ".join(self.class_names) or "none"
-            raise ConfigError(f"priority: the requests have no class {', '.join(unknown)} (they have {known})")
+            classes = ", ".join(self.class_names) or "none"
+            raise ConfigError(f"priority: the requests have no class {', '.join(unknown)} (they have {classes})")
         places = np.array([names.index(name) if name in names else len(names) for name in self.class_names], int)
         return replace(self, priorities=places[self.classes])
 
@@ -217,19 +217,19 @@ def _of_table(table: TraceTable, what: str, *, timed: bool) -> Requests:
     if table.arrivals is None:
         if timed:
             raise ConfigError(f"{what} does not say when requests come: a column {ARRIVAL}, or timestamp")
-        return Requests(table.prompts, table.outputs, None, cached_ratio=table.cached_ratio, **_known(table))
+        return Requests(table.prompts, table.outputs, None, cached_ratio=table.cached_ratio, **_optional_columns(table))
     came = _rising(table.arrivals, list(range(1, len(table.prompts) + 1)), what)
-    return Requests(table.prompts, table.outputs, came, cached_ratio=table.cached_ratio, **_known(table))
+    return Requests(table.prompts, table.outputs, came, cached_ratio=table.cached_ratio, **_optional_columns(table))
 
 
-def _known(table: TraceTable) -> dict[str, Any]:
+def _optional_columns(table: TraceTable) -> dict[str, Any]:
     """Fields of what a trace says beside lengths and times."""
-    own = _labelled(table.labels)
+    columns = _labelled(table.labels)
     if not table.blocks:
-        return own
+        return columns
     starts = np.concatenate([[0], np.cumsum([len(ids) for ids in table.blocks])])
     flat = np.fromiter((one for ids in table.blocks for one in ids), int, int(starts[-1]))
-    return own | {"hashes": flat, "hash_starts": starts, "hash_tokens": table.block_tokens}
+    return columns | {"hashes": flat, "hash_starts": starts, "hash_tokens": table.block_tokens}
 
 
 def _labelled(labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:

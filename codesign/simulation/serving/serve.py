@@ -248,16 +248,16 @@ def simulate_apart(
     order = longer[np.argsort(ready[longer], kind="stable")]
     replicas: list[AbstractReplica] = []
     for engine in range(counts[1]):
-        own = order[engine :: counts[1]]
+        assigned = order[engine :: counts[1]]
         replica = _replica(dataclasses.replace(decode, seed=decode.seed + engine), requests, timeline=timeline)
-        _feed(replica, own, ready, report, cached=True)
-        last[own] = replica.last[own]
+        _feed(replica, assigned, ready, report, cached=True)
+        last[assigned] = replica.last[assigned]
         replicas.append(replica)
     result = counted(replicas)
     chosen = np.arange(int(total * WARM_UP), total)
-    kept: dict[str, Any] = {"timeline": replicas[0].timeline or [], "handed": handed} if timeline else {}
+    extras: dict[str, Any] = {"timeline": replicas[0].timeline or [], "handed": handed} if timeline else {}
     return measured(
-        requests, came, first, last, chosen, counts=result, **shares(dict.fromkeys(result, 0), result), **kept
+        requests, came, first, last, chosen, counts=result, **shares(dict.fromkeys(result, 0), result), **extras
     )
 
 
@@ -291,9 +291,9 @@ def _prefilled(
             part = min(lengths[request] - done, room - tokens)
             pairs += part * (done + 0.5 * part)
             tokens += part
-            whole = done + part == lengths[request]
-            cut[index] = None if whole else (request, done + part)
-            ended += [request] if whole else []
+            is_last = done + part == lengths[request]
+            cut[index] = None if is_last else (request, done + part)
+            ended += [request] if is_last else []
         end = at + times.linear_s(0, tokens) + times.pair_s * pairs + engine.host_s
         heapq.heappush(free, (end, index))
         for request in ended:
@@ -327,12 +327,12 @@ def _arrivals(requests: Requests) -> np.ndarray:
 
 def _run(replica: AbstractReplica, total: int, done: Callable[[int], None], report: Report) -> None:
     """Step until everybody is served."""
-    told = 0
+    reported = 0
     while replica.finished < total:
         replica.step(math.inf, done)
-        if replica.finished >= told + total // 100 + 1:
-            told = replica.finished
-            report(told, total)
+        if replica.finished >= reported + total // 100 + 1:
+            reported = replica.finished
+            report(reported, total)
 
 
 def _feed(
@@ -345,19 +345,19 @@ def _feed(
     marked: tuple[int, ...] = (),
 ) -> list[dict[str, int]]:
     """Step while requests come at their times; the counts when those that are `marked` come."""
-    times, total, place, told, marks = came[order].tolist(), len(order), 0, 0, list[dict[str, int]]()
+    times, total, next_index, reported, marks = came[order].tolist(), len(order), 0, 0, list[dict[str, int]]()
     while replica.finished < total:
-        while place < total and times[place] <= replica.now:
-            if place in marked:
+        while next_index < total and times[next_index] <= replica.now:
+            if next_index in marked:
                 marks.append(counted([replica]))
-            replica.add(int(order[place]), cached=cached)
-            place += 1
-        upcoming = times[place] if place < total else math.inf
+            replica.add(int(order[next_index]), cached=cached)
+            next_index += 1
+        upcoming = times[next_index] if next_index < total else math.inf
         if not replica.step(upcoming, lambda request: None):
             replica.now = upcoming
-        if replica.finished >= told + total // 100 + 1:
-            told = replica.finished
-            report(told, total)
+        if replica.finished >= reported + total // 100 + 1:
+            reported = replica.finished
+            report(reported, total)
     return marks
 
 

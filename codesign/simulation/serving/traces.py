@@ -158,8 +158,8 @@ def numbered(blocks: Sequence[Any], prompts: np.ndarray, what: str) -> tuple[lis
         result.append([codes.setdefault(one, len(codes)) for one in ids])
     counts = np.array([len(ids) for ids in result])
     for size in BLOCK_SIZES:
-        whole = (counts == -(-prompts // size)) | (counts == prompts // size)
-        if whole[counts > 0].mean() >= AGREE:
+        block_aligned = (counts == -(-prompts // size)) | (counts == prompts // size)
+        if block_aligned[counts > 0].mean() >= AGREE:
             return result, size
     return result, BLOCK
 
@@ -329,9 +329,13 @@ def _payload(node: Any) -> Any:
         return node
     said = node.get("messages") or [{"content": node.get("prompt", node.get("text", ""))}]
     texts = [one.get("content", "") for one in said if is_mapping(one)] if is_list(said) else []
-    asked = next((node[key] for key in ("max_completion_tokens", "max_tokens", "min_tokens") if key in node), None)
+    output_tokens = next(
+        (node[key] for key in ("max_completion_tokens", "max_tokens", "min_tokens") if key in node), None
+    )
     length = sum(len(str(one)) for one in texts) / CHARACTERS
-    return {"input_tokens": max(round(length), 1)} | ({"output_tokens": asked} if asked is not None else {})
+    return {"input_tokens": max(round(length), 1)} | (
+        {"output_tokens": output_tokens} if output_tokens is not None else {}
+    )
 
 
 def _counts(values: Sequence[Any], column: str, what: str) -> np.ndarray:

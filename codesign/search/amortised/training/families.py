@@ -148,8 +148,8 @@ def regrets(
     worse for the answer than `gap`.
     """
     rng = np.random.default_rng(seed + HELD_OUT)
-    whole, instant = Oracle(base, rows_of(base)), Instant(base, guesser.shape)
-    whole.tangents(np.zeros(1, dtype=int), np.full((1, len(base.space.names)), 0.5), 50.0)
+    oracle, instant = Oracle(base, rows_of(base)), Instant(base, guesser.shape)
+    oracle.tangents(np.zeros(1, dtype=int), np.full((1, len(base.space.names)), 0.5), 50.0)
     rows: list[dict[str, Any]] = []
     names = (*family.inputs, *sorted(family.budgets))
     InstantAnswer(guesser, instant, base).run()  # warm
@@ -164,9 +164,9 @@ def regrets(
             plans = problem.space.plans(problem.scenario)
         except ConfigError:
             continue
-        table = np.stack([plans[name] for name in whole.plans], axis=-1)
+        table = np.stack([plans[name] for name in oracle.plans], axis=-1)
         outcome = BranchAndBound(
-            Programme(with_plans(whole, problem, table), allowed=allowed), Effort(gap=gap), 0
+            Programme(with_plans(oracle, problem, table), allowed=allowed), Effort(gap=gap), 0
         ).run()
         if not math.isfinite(outcome.upper):
             continue

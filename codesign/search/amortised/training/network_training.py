@@ -108,8 +108,8 @@ def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre, and the matrix that makes logs uncorrelated: a budget of a device shows beside one of thousands."""
     centre = logs.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov((logs - centre).T))
-    kept = values > 1e-8 * values[-1]
-    return centre, vectors[:, kept] / np.sqrt(values[kept])
+    significant = values > 1e-8 * values[-1]
+    return centre, vectors[:, significant] / np.sqrt(values[significant])
 
 
 def _finite(slopes: Array) -> Array:

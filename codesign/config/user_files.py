@@ -39,7 +39,7 @@ ELSEWHERE = ("null", "None")
 _folders: ContextVar[tuple[Path, ...]] = ContextVar("folders", default=())
 
 
-def own_folders() -> tuple[Path, ...]:
+def user_folders() -> tuple[Path, ...]:
     """Folders of own files that are in use."""
     return _folders.get()
 
@@ -52,7 +52,7 @@ def own_files(*folders: Path | str) -> Generator[None, None, None]:
         ConfigError: a folder or a file that cannot be used, with its name.
     """
     result = tuple(dict.fromkeys(Path(folder).expanduser().resolve() for folder in folders))
-    if not result or result == own_folders():
+    if not result or result == user_folders():
         yield
         return
     with contextlib.ExitStack() as stack:
@@ -72,7 +72,8 @@ def _by_current_names(folder: Path) -> Generator[Path, None, None]:
     places = [path for group in (*groups_of_ours(), *GROUPS) for path in (folder / group).glob("*.yaml")]
     texts = {path.relative_to(folder): read_text(path, f"{path}", MOST_BYTES) for path in places if path.is_file()}
     current = {
-        Path(GROUPS.get(place.parts[0], place.parts[0]), place.name): current_text(texts[place]) for place in texts
+        Path(GROUPS.get(relative.parts[0], relative.parts[0]), relative.name): current_text(texts[relative])
+        for relative in texts
     }
     if current == texts:
         yield folder
@@ -80,7 +81,7 @@ def _by_current_names(folder: Path) -> Generator[Path, None, None]:
     with tempfile.TemporaryDirectory() as name:
         copied = Path(name) / folder.name
         shutil.copytree(folder, copied, ignore=lambda _, names: [*{*GROUPS} & {*names}])
-        write_files({copied / place: text for place, text in current.items()})
+        write_files({copied / relative: text for relative, text in current.items()})
         yield copied
 
 
@@ -111,12 +112,12 @@ def check_folder(folder: Path, said: str) -> None:
     """
     if not folder.is_dir():
         raise ConfigError(f"--conf {said}: there is no such folder")
-    known = groups_of_ours()
+    group_names = groups_of_ours()
     for path in sorted(folder.iterdir()):
         if path.suffix in (".yaml", ".yml") and not path.is_dir():
-            raise ConfigError(f"{path}: it stands in no group; put it into a folder such as {folder / known[0]}")
-        if path.is_dir() and path.name not in known and any(path.glob("*.y*ml")):
-            raise ConfigError(f"{path}: config group {path.name!r} does not exist{suggestion(path.name, known)}")
+            raise ConfigError(f"{path}: it stands in no group; put it into a folder such as {folder / group_names[0]}")
+        if path.is_dir() and path.name not in group_names and any(path.glob("*.y*ml")):
+            raise ConfigError(f"{path}: config group {path.name!r} does not exist{suggestion(path.name, group_names)}")
     paths = files_of(folder)
     if not paths:
         raise ConfigError(f"--conf {said}: no group with a file in it, such as {folder / 'accelerator' / 'mine.yaml'}")
@@ -148,13 +149,15 @@ def check_file(path: Path, folder: Path) -> None:
     Raises:
         ConfigError: names the file.
     """
-    place = path.relative_to(folder)
-    group, text, node = place.parts[0], *read(path)
+    relative = path.relative_to(folder)
+    group, text, node = relative.parts[0], *read(path)
     if path.suffix != ".yaml" or not OPTION.fullmatch(path.stem) or path.stem in ELSEWHERE:
         raise ConfigError(f"{path}: call it NAME.yaml, of letters, digits, dots, - and _")
     for theirs in (conf_dir(), *(plugin.conf for plugin in plugins())):
-        if (theirs / place).exists():
-            raise ConfigError(f"{path}: {group}={path.stem} is there already ({theirs / place}); give it another name")
+        if (theirs / relative).exists():
+            raise ConfigError(
+                f"{path}: {group}={path.stem} is there already ({theirs / relative}); give it another name"
+            )
     result, wanted = HEADER.match(text), package_of(group)
     if (result[1] if result else None) != wanted:
         should = f"must be `# @package {wanted}`" if wanted else "must not be a `# @package` line"
@@ -167,7 +170,7 @@ def check_file(path: Path, folder: Path) -> None:
         if OF_HYDRA.search(str(entry)):
             raise ConfigError(f"{path}: defaults: {entry}: settings of Hydra cannot be given in a file")
     _check_values(node, path, "")
-    if group in NAMED and len(place.parts) == 2:
+    if group in NAMED and len(relative.parts) == 2:
         _check_named(node, path, group)
 
 
@@ -221,17 +224,19 @@ def _check_values(node: Any, path: Path, key: str) -> None:
 
 def _check_named(node: dict[str, Any], path: Path, group: str) -> None:
     """Refuse a file without a name of its own: tables and launch commands would show that of what it is made from."""
-    place = "cluster.accelerator" if group == "accelerator" else ""
+    prefix = "cluster.accelerator" if group == "accelerator" else ""
     part: Any = node
-    for key in place.split(".") if place else ():
+    for key in prefix.split(".") if prefix else ():
         part = part.get(key) if is_mapping(part) else None
     if not is_mapping(part) or not part.get("name"):
-        raise ConfigError(f"{path}: {f'{place}.' if place else ''}name is missing: say what pages call it, {path.stem}")
+        raise ConfigError(
+            f"{path}: {f'{prefix}.' if prefix else ''}name is missing: say what pages call it, {path.stem}"
+        )
 
 
 def origin(path: Path) -> str:
     """Source of an option in words, a user's own file or a plug-in; empty for what is shipped."""
-    for folder in own_folders():
+    for folder in user_folders():
         if folder in path.parents:
             return f"own file {shown(path)}"
     for plugin in plugins():
@@ -254,10 +259,10 @@ def texts() -> dict[str, str]:
         ConfigError: two folders with one file.
     """
     result: dict[str, str] = {}
-    for folder in own_folders():
+    for folder in user_folders():
         for path in files_of(folder):
-            place = path.relative_to(folder).as_posix()
-            if place in result:
+            relative = path.relative_to(folder).as_posix()
+            if relative in result:
                 raise ConfigError(f"{path}: another folder of --conf has a file of that name; rename one")
-            result[place] = read_text(path, f"{path}", MOST_BYTES)
+            result[relative] = read_text(path, f"{path}", MOST_BYTES)
     return result

@@ -107,20 +107,20 @@ def study_anew(folder: RunFolder) -> tuple[Study, str]:
     """
     study = study_from_config(*folder.overrides, conf=folder.conf)
     result = migrated_config(read_yaml(write_yaml(study.resolved)), folder.schema)  # overrides may name earlier classes
-    told = folder.config if folder.schema >= SCHEMA else _with_later_keys(folder.config, result)
-    same("config.yaml", told, result, how="overrides.txt composes")
-    later = _leaves(told) - _leaves(folder.config)
+    stated = folder.config if folder.schema >= SCHEMA else _with_later_keys(folder.config, result)
+    same("config.yaml", stated, result, how="overrides.txt composes")
+    later = _leaves(stated) - _leaves(folder.config)
     since = f", {later:,} of them under keys that came after it" if later else ""
     return study, f"config.yaml is what {len(folder.overrides)} overrides compose: {_leaves(result):,} values{since}"
 
 
-def _with_later_keys(told: Any, found: Any) -> Any:
+def _with_later_keys(stated: Any, derived: Any) -> Any:
     """Summary of an earlier release with the keys that it lacked; frames and proof are checked as they are."""
-    if not (is_mapping(told) and is_mapping(found)):
-        return told
+    if not (is_mapping(stated) and is_mapping(derived)):
+        return stated
     return {
-        **told,
-        **{key: _with_later_keys(told[key], value) if key in told else value for key, value in found.items()},
+        **stated,
+        **{key: _with_later_keys(stated[key], value) if key in stated else value for key, value in derived.items()},
     }
 
 
@@ -158,18 +158,18 @@ def frames_anew(study: Study, folder: RunFolder) -> tuple[Results, list[str]]:
         path = folder.path / f"{name}.parquet"
         if not path.is_file():
             raise Refuted(f"{name}.parquet is missing")
-        result = _as_kept(getattr(results, name))
-        told = raw if name == "designs" else _frame(folder, name)
-        if folder.schema < SCHEMA and {*told} <= {*result}:  # new names stand elsewhere; metrics were fewer
-            result = result[[column for column in result if column in told]]
-            told = told[[*result]]
-        _same_frame(path.name, told, result, close)
+        result = _as_stored(getattr(results, name))
+        stated = raw if name == "designs" else _frame(folder, name)
+        if folder.schema < SCHEMA and {*stated} <= {*result}:  # new names stand elsewhere; metrics were fewer
+            result = result[[column for column in result if column in stated]]
+            stated = stated[[*result]]
+        _same_frame(path.name, stated, result, close)
         if len(result):
             checks.append(f"{name} {len(result):,} x {result.shape[1]}")
-    own = folder.certificate
-    if own is not None and own.workloads:
-        kept = _frame(folder, "workloads")
-        _same_frame("workloads.parquet", kept, _as_kept(pd.DataFrame(columns_of(own.workloads))), close)
+    certificate = folder.certificate
+    if certificate is not None and certificate.workloads:
+        stored = _frame(folder, "workloads")
+        _same_frame("workloads.parquet", stored, _as_stored(pd.DataFrame(columns_of(certificate.workloads))), close)
     return results, [f"frames priced anew, the same to {close:g}, rows x columns: {', '.join(checks)}"]
 
 
@@ -200,13 +200,13 @@ def summary_anew(study: Study, folder: RunFolder, results: Results, claim: str, 
         renewed: dict[str, Any] = result.get("regret") or {}
         summary = summary | {"regret": regret | {"text": renewed.get("text")}}
     same("summary.json", summary, result, close=closeness(study))
-    told_of = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
-    same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(told_of)))
+    warnings = [one.plain for one in (*study.unusual, *unusual_answer(study, results))]
+    same("unusual.json", _json(folder, "unusual.json"), json.loads(dumps(warnings)))
     same("provenance.json", _json(folder, "provenance.json"), json.loads(dumps(study.provenance)))
     rest = {name: value for name, value in result.items() if name not in ("counts", "seconds", "certificate")}
     return (
         f"summary.json: {_leaves(rest):,} values beside its certificate; {_leaves(study.provenance):,} of"
-        f" provenance.json, {_leaves(told_of):,} of unusual.json"
+        f" provenance.json, {_leaves(warnings):,} of unusual.json"
     )
 
 
@@ -230,33 +230,33 @@ def closeness(study: Study) -> float:
     return LOOPED if any(equation.name in LOOPS for equation in equations) else SAME
 
 
-def same(file: str, told: Any, found: Any, where: str = "", how: str = "derived", close: float = SAME) -> None:
+def same(file: str, stated: Any, derived: Any, where: str = "", how: str = "derived", close: float = SAME) -> None:
     """Compare two trees of plain values; `close` is how well numbers must agree, relatively.
 
     Raises:
         Refuted: naming the first place that differs.
     """
-    place = f"{file}: {where}" if where else file
-    if is_mapping(told) and is_mapping(found):
-        for key in dict.fromkeys((*found, *told)):
+    location = f"{file}: {where}" if where else file
+    if is_mapping(stated) and is_mapping(derived):
+        for key in dict.fromkeys((*derived, *stated)):
             inner = f"{where}.{key}" if where else str(key)
-            if key not in told or key not in found:
-                side = f"{how} is one" if key not in told else f"{how} is none"
-                raise Refuted(f"{file}: {inner} is {'missing' if key not in told else 'there'}, {side}")
-            same(file, told[key], found[key], inner, how, close)
-    elif is_list(told) and is_list(found):
-        if len(told) != len(found):
-            raise Refuted(f"{place} has {len(told)} entries, {how} are {len(found)}")
-        for number, (one, other) in enumerate(zip(told, found, strict=True)):
+            if key not in stated or key not in derived:
+                side = f"{how} is one" if key not in stated else f"{how} is none"
+                raise Refuted(f"{file}: {inner} is {'missing' if key not in stated else 'there'}, {side}")
+            same(file, stated[key], derived[key], inner, how, close)
+    elif is_list(stated) and is_list(derived):
+        if len(stated) != len(derived):
+            raise Refuted(f"{location} has {len(stated)} entries, {how} are {len(derived)}")
+        for number, (one, other) in enumerate(zip(stated, derived, strict=True)):
             same(file, one, other, f"{where}[{number}]", how, close)
-    elif not _alike(told, found, close):
-        raise Refuted(f"{place} is {_short(told)}, {how} is {_short(found)}")
+    elif not _alike(stated, derived, close):
+        raise Refuted(f"{location} is {_short(stated)}, {how} is {_short(derived)}")
 
 
-def _alike(told: Any, found: Any, close: float) -> bool:
-    if _is_number(told) and _is_number(found):
-        return told == found or math.isclose(told, found, rel_tol=close, abs_tol=TINY * close / SAME)
-    return type(told) is type(found) and told == found
+def _alike(stated: Any, derived: Any, close: float) -> bool:
+    if _is_number(stated) and _is_number(derived):
+        return stated == derived or math.isclose(stated, derived, rel_tol=close, abs_tol=TINY * close / SAME)
+    return type(stated) is type(derived) and stated == derived
 
 
 def _is_number(value: Any) -> bool:
@@ -322,33 +322,33 @@ def _points(study: Study, raw: pd.DataFrame) -> tuple[dict[str, np.ndarray], lis
     return points, [str(text) for text in raw["method"]]
 
 
-def _as_kept(frame: pd.DataFrame) -> pd.DataFrame:
+def _as_stored(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame as it comes back from a file."""
     buffer = BytesIO()
     frame.to_parquet(buffer, index=False)
     return pd.read_parquet(buffer)
 
 
-def _same_frame(file: str, told: pd.DataFrame, frame: pd.DataFrame, close: float) -> None:
+def _same_frame(file: str, stated: pd.DataFrame, frame: pd.DataFrame, close: float) -> None:
     """Compare every cell.
 
     Raises:
         Refuted: naming row and column of the first that differs.
     """
     names = [str(name) for name in frame.columns]
-    other = [str(name) for name in told.columns]
+    other = [str(name) for name in stated.columns]
     if names != other:
         first = next((name for name in (*names, *other) if (name in names) != (name in other)), None)
         what = "columns in another order" if first is None else f"{'no' if first in names else 'a'} column {first}"
         raise Refuted(f"{file} has {what}, unlike what is derived")
-    if len(told) != len(frame):
-        raise Refuted(f"{file} has {len(told)} rows, derived are {len(frame)}")
+    if len(stated) != len(frame):
+        raise Refuted(f"{file} has {len(stated)} rows, derived are {len(frame)}")
     for name in names:
-        wrong = _differ(told[name], frame[name], close, _rounding(file, name, frame) * close / SAME)
+        wrong = _differ(stated[name], frame[name], close, _rounding(file, name, frame) * close / SAME)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise Refuted(
-                f"{file}: row {row}: {name} is {_short(told[name].iloc[row])}, derived is"
+                f"{file}: row {row}: {name} is {_short(stated[name].iloc[row])}, derived is"
                 f" {_short(frame[name].iloc[row])}"
             )
 
@@ -362,24 +362,24 @@ def _rounding(file: str, name: str, frame: pd.DataFrame) -> float:
     return 0.0
 
 
-def _differ(told: pd.Series, found: pd.Series, close: float, rounding: float) -> np.ndarray:
+def _differ(stated: pd.Series, derived: pd.Series, close: float, rounding: float) -> np.ndarray:
     """Mask of the cells in which two versions of a column differ."""
-    one, other = told.to_numpy(), found.to_numpy()
+    one, other = stated.to_numpy(), derived.to_numpy()
     if other.dtype.kind in "fiu" and one.dtype.kind in "fiu":
         return ~np.isclose(one.astype(float), other.astype(float), rtol=close, atol=rounding, equal_nan=True)
     if one.dtype.kind != other.dtype.kind:
         return np.ones(len(other), dtype=bool)
-    none = told.isna().to_numpy() & found.isna().to_numpy()
+    none = stated.isna().to_numpy() & derived.isna().to_numpy()
     return np.array([a != b for a, b in zip(one, other, strict=True)], dtype=bool) & ~none
 
 
-def counted(summary: Mapping[str, Any], known: Mapping[str, int]) -> list[str]:
+def counted(summary: Mapping[str, Any], counts: Mapping[str, int]) -> list[str]:
     """Counts of the summary against those that are known; names of the others.
 
     Raises:
         Refuted: naming the first that differs.
     """
-    for name, value in known.items():
+    for name, value in counts.items():
         if name in summary and summary[name] != value:
             raise Refuted(f"summary.json: counts.{name} is {summary[name]}, derived is {value}")
-    return [f"counts.{name}" for name in summary if name not in known]
+    return [f"counts.{name}" for name in summary if name not in counts]

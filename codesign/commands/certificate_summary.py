@@ -21,15 +21,15 @@ from ..search.certificate import (
     ProvenFront,
     claim_of_best,
     claim_of_front,
+    claim_of_integer,
     claim_of_mix,
     claim_of_none,
-    claim_of_whole,
     closed,
 )
 from ..search.results import Results
-from ..verification import Asked, AskedMix, Refuted
+from ..verification import AskedMix, Refuted, VerifiedProblem
 from ..verification.model_answers import LEAST_SHARE
-from .told_anew import closeness, counted, same
+from .rederivation import closeness, counted, same
 
 EDGE = 1e-3  # of the unit cube: what is nearer to a side than this lies at the end of its range
 SLACK = 2e-8  # relative; what is taken off a bound before it is told
@@ -37,7 +37,7 @@ REFERENCE = 0.1  # of each metric's range on a front: so far beyond its worst va
 METHODS = ("certified", "robust", "integer", "real", "pareto", "mix", "grid")
 
 
-def gap_asked(search: AbstractSearch) -> float | None:
+def required_gap(search: AbstractSearch) -> float | None:
     """The gap at which a search may call its answer certified; None of one that has none."""
     proof = getattr(search, "proof", search)
     return proof.gap if isinstance(proof, Certified | Mix | Pareto) else None
@@ -57,26 +57,26 @@ def claim_anew(study: Study, certificate: Certificate, counts: dict[str, Any]) -
     elif isinstance(search, Mix):
         text = claim_of_mix(certificate, plans, search.gap)
     elif certificate.best is not None:
-        text = claim_of_whole(certificate) if isinstance(search, Integer) else claim_of_best(certificate, plans)
+        text = claim_of_integer(certificate) if isinstance(search, Integer) else claim_of_best(certificate, plans)
     elif (isinstance(search, Integer) and certificate.infeasible is None) or (
         isinstance(search, Amortised) and search.proof is None
     ):
         text = certificate.reason
     else:
         text = claim_of_none(certificate, plans)
-    told = study.scenario.workload.words.assuming
-    if told and certificate.assuming:
-        text = f"bound under the assumption that {told}: {text.removeprefix(CERTIFIED)}"
+    assumption = study.scenario.workload.words.assuming
+    if assumption and certificate.assuming:
+        text = f"bound under the assumption that {assumption}: {text.removeprefix(CERTIFIED)}"
     return text
 
 
 def check_certificate(
-    study: Study, asked: Asked | None, folder: RunFolder, results: Results, certificate: Certificate
+    study: Study, problem: VerifiedProblem | None, folder: RunFolder, results: Results, certificate: Certificate
 ) -> list[str]:
     """Check the statements of a certificate other than best, bound and gap, which are checked with the proof.
 
     Args:
-        study, asked: what is searched for; of a mix there is no one question.
+        study, problem: what is searched for; of a mix there is no one question.
         folder: as it was left.
         results: derived anew.
         certificate: the certificate of the summary.
@@ -90,20 +90,20 @@ def check_certificate(
     summary = folder.summary["certificate"]
     same("summary.json", summary, _plain(certificate), "certificate", "what can be read")
     _check_words(study, certificate)
-    if asked is not None and asked.cases is None and certificate.best is not None and certificate.front is None:
+    if problem is not None and problem.cases is None and certificate.best is not None and certificate.front is None:
         best_value = float(
-            results.best["objective" if asked.goal == asked.objective.goal else PLAN_PREFIX + asked.goal]
+            results.best["objective" if problem.goal == problem.objective.goal else PLAN_PREFIX + problem.goal]
         )
         if not math.isclose(certificate.best, best_value, rel_tol=closeness(study)):
             raise Refuted(f"summary.json: certificate.best is {certificate.best:.12g}, derived is {best_value:.12g}")
     rest = ["certificate.history"] * bool(certificate.history)
     _check_history(certificate)
-    if certificate.constraints is not None and asked is not None:
-        _check_used(certificate, asked, results, closeness(study))
+    if certificate.constraints is not None and problem is not None:
+        _check_used(certificate, problem, results, closeness(study))
         others = [entry.name for entry in dataclasses.fields(Binding) if entry.name not in ("constraint", "used")]
         rest += [f"certificate.constraints.{name}" for name in others if certificate.constraints]
-    if certificate.at_bounds is not None and asked is not None:
-        _check_edges(study.search, certificate, asked, folder)
+    if certificate.at_bounds is not None and problem is not None:
+        _check_edges(study.search, certificate, problem, folder)
     if certificate.front is not None:
         _check_front(certificate.front)
     rest += ["certificate.infeasible"] * bool(certificate.infeasible)
@@ -131,16 +131,16 @@ def _plain(certificate: Certificate) -> Any:
 
 def _check_methods(study: Study, folder: RunFolder) -> None:
     """Refute a design whose method is neither that of the study's search nor that of a part of it."""
-    known = METHODS
+    methods = METHODS
     for kind, name in ((Certified, "certified"), (Inverse, "certified"), (Robust, "robust"), (Mix, "mix")):
-        known = (name,) if isinstance(study.search, kind) else known
+        methods = (name,) if isinstance(study.search, kind) else methods
     if isinstance(study.search, Pareto):
-        known = ("pareto", "certified")
+        methods = ("pareto", "certified")
     if isinstance(study.search, Integer):
-        known = ("integer", "real", "certified")
+        methods = ("integer", "real", "certified")
     for name in dict.fromkeys(folder.designs["method"]):
-        if name not in known and not isinstance(study.search, GridThenProof | Amortised):
-            raise Refuted(f"designs.parquet: method {str(name)!r}, the search has {', '.join(known)}")
+        if name not in methods and not isinstance(study.search, GridThenProof | Amortised):
+            raise Refuted(f"designs.parquet: method {str(name)!r}, the search has {', '.join(methods)}")
 
 
 def _check_words(study: Study, certificate: Certificate) -> None:
@@ -149,7 +149,7 @@ def _check_words(study: Study, certificate: Certificate) -> None:
     Raises:
         Refuted: naming the word.
     """
-    asked, assumed = gap_asked(study.search), study.scenario.workload.words.assuming
+    required, assumed = required_gap(study.search), study.scenario.workload.words.assuming
     if certificate.bound is not None and not certificate.convex:
         raise Refuted("summary.json: certificate has a bound of a model that it does not call convex")
     if (
@@ -164,13 +164,13 @@ def _check_words(study: Study, certificate: Certificate) -> None:
         raise Refuted(f"summary.json: certified, and yet there is a reason why not: {certificate.reason}")
     if certificate.certified and not certificate.convex:
         raise Refuted("summary.json: certified, of a model that is not called convex")
-    if certificate.certified and certificate.front is None and certificate.best is not None and asked is not None:
-        limit = asked * LATE if isinstance(study.search, Mix) else asked
+    if certificate.certified and certificate.front is None and certificate.best is not None and required is not None:
+        limit = required * LATE if isinstance(study.search, Mix) else required
         if not closed(certificate.gap, limit):
-            raise Refuted(f"summary.json: certified at a gap of {certificate.gap}, asked for is {asked:g}")
-    if certificate.front is not None and asked is not None:
+            raise Refuted(f"summary.json: certified at a gap of {certificate.gap}, asked for is {required:g}")
+    if certificate.front is not None and required is not None:
         for number, point in enumerate(certificate.front.points):
-            if point.certified and not closed(None if point.gap is None else max(point.gap, 0.0), asked):
+            if point.certified and not closed(None if point.gap is None else max(point.gap, 0.0), required):
                 raise Refuted(f"summary.json: design {number} of the front is certified at a gap of {point.gap}")
             if certificate.certified and not point.certified:
                 raise Refuted(f"summary.json: a certified front has design {number}, which is not")
@@ -187,7 +187,7 @@ def _check_words(study: Study, certificate: Certificate) -> None:
         and not certificate.certified
         and certificate.convex
         and not certificate.reason
-        and (asked is not None and closed(certificate.gap, asked))
+        and (required is not None and closed(certificate.gap, required))
     ):
         raise Refuted(f"summary.json: a mix with a gap of {certificate.gap} is not called certified")
     if certificate.assuming not in ("", assumed):
@@ -226,7 +226,7 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def _check_used(certificate: Certificate, question: Asked, results: Results, close: float) -> None:
+def _check_used(certificate: Certificate, question: VerifiedProblem, results: Results, close: float) -> None:
     """The used share of each constraint at the best design; with several cases, of the worst.
 
     Raises:
@@ -239,20 +239,20 @@ def _check_used(certificate: Certificate, question: Asked, results: Results, clo
     else:
         shares = _shares(question, point)
     for row in certificate.constraints or ():
-        known = shares.get(row.constraint)
-        if known is not None and not _same_share(row.used, known, close):
-            raise Refuted(f"summary.json: {row.constraint} is used to {row.used:.12g}, derived is {known:.12g}")
+        derived = shares.get(row.constraint)
+        if derived is not None and not _same_share(row.used, derived, close):
+            raise Refuted(f"summary.json: {row.constraint} is used to {row.used:.12g}, derived is {derived:.12g}")
     absent = [name for name in shares if name not in {row.constraint for row in certificate.constraints or ()}]
     if absent and certificate.constraints:
         raise Refuted(f"summary.json: certificate.constraints has no {absent[0]}")
 
 
-def _same_share(told: float, derived: float, close: float) -> bool:
+def _same_share(stated: float, derived: float, close: float) -> bool:
     """True if a used share is the derived one; what uses nothing is told as the least share that has a logarithm."""
-    return math.isclose(told, max(derived, LEAST_SHARE), rel_tol=close) or told == derived
+    return math.isclose(stated, max(derived, LEAST_SHARE), rel_tol=close) or stated == derived
 
 
-def _shares(question: Asked, point: dict[str, float]) -> dict[str, float]:
+def _shares(question: VerifiedProblem, point: dict[str, float]) -> dict[str, float]:
     """Used share of each constraint by a design, in the case where it is largest."""
     each = [question.objective.usages(question.metrics(point, scenario)) for scenario in question.scenarios]
     return {name: max(float(one[name]) for one in each) for name in each[0]}
@@ -273,9 +273,9 @@ def check_workloads(study: Study, question: AskedMix, certificate: Certificate) 
                 f"summary.json: a workload is {row.workload}, {row.goal}, {row.weight:g}; asked for is {name}"
             )
         for constraint, share in _shares(one, row.design).items():
-            told = row.used.get(constraint, math.nan)
-            if not _same_share(told, share, close):
-                raise Refuted(f"summary.json: {name} uses {told} of {constraint}, derived is {share:.12g}")
+            stated = row.used.get(constraint, math.nan)
+            if not _same_share(stated, share, close):
+                raise Refuted(f"summary.json: {name} uses {stated} of {constraint}, derived is {share:.12g}")
         if row.costs is None or row.value is None or row.own_best is None:
             continue
         costs = math.expm1(one.sign * (math.log(row.value) - math.log(row.own_best)))
@@ -283,7 +283,9 @@ def check_workloads(study: Study, question: AskedMix, certificate: Certificate) 
             raise Refuted(f"summary.json: sharing costs {name} {row.costs}, derived is {costs:.12g}")
 
 
-def _check_edges(search: AbstractSearch, certificate: Certificate, question: Asked, folder: RunFolder) -> None:
+def _check_edges(
+    search: AbstractSearch, certificate: Certificate, question: VerifiedProblem, folder: RunFolder
+) -> None:
     """Variables at an end of their range, at the best design.
 
     Raises:
@@ -299,11 +301,13 @@ def _check_edges(search: AbstractSearch, certificate: Certificate, question: Ask
         ends = sorted({float(value) for value in values})
         if len(ends) > 1 and point[name] in (ends[0], ends[-1]):
             by_name[name] = "low" if point[name] == ends[0] else "high"
-    told = {edge.variable: edge.at for edge in certificate.at_bounds or ()}
+    stated_at = {edge.variable: edge.at for edge in certificate.at_bounds or ()}
     near = {name for name, at in u.items() if min(abs(at - EDGE), abs(1 - EDGE - at)) < 1e-9}
-    for name in (*by_name, *told):
-        if told.get(name) != by_name.get(name) and name not in near:
-            raise Refuted(f"summary.json: {name} is at {told.get(name) or 'no bound'}, derived is {by_name.get(name)}")
+    for name in (*by_name, *stated_at):
+        if stated_at.get(name) != by_name.get(name) and name not in near:
+            raise Refuted(
+                f"summary.json: {name} is at {stated_at.get(name) or 'no bound'}, derived is {by_name.get(name)}"
+            )
 
 
 def _check_front(front: ProvenFront) -> None:
@@ -317,8 +321,8 @@ def _check_front(front: ProvenFront) -> None:
     if front.knee != knee(logs):
         raise Refuted(f"summary.json: the front bends at design {front.knee}, derived is {knee(logs)}")
     span = np.ptp(logs, axis=0)
-    known = np.exp(signs * (logs.max(axis=0) + REFERENCE * np.where(span > 0, span, 1.0)))
-    for name, value in zip(front.metrics, known.tolist(), strict=True):
+    reference_point = np.exp(signs * (logs.max(axis=0) + REFERENCE * np.where(span > 0, span, 1.0)))
+    for name, value in zip(front.metrics, reference_point.tolist(), strict=True):
         if not math.isclose(front.reference.get(name, math.nan), value, rel_tol=1e-9):
             raise Refuted(
                 f"summary.json: front.reference.{name} is {front.reference.get(name)}, derived is {value:.12g}"

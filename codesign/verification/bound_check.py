@@ -19,8 +19,8 @@ from .derivation import (
     AttackEffort,
     Derivation,
     Refuted,
+    Report,
     StatedClaim,
-    Told,
     alike,
     answered,
     attacked,
@@ -28,7 +28,7 @@ from .derivation import (
     quiet,
 )
 from .inequality import Sums, derive, lower_of
-from .model_answers import Asked, CheckedModel
+from .model_answers import CheckedModel, VerifiedProblem
 
 __all__ = ["CheckedModel", "check_claim", "check_listed", "described", "listed_plans", "priced", "verify"]
 
@@ -40,71 +40,71 @@ SMALLEST = 1e-12  # gap that is none
 
 
 def verify(
-    asked: Asked,
+    problem: VerifiedProblem,
     claim: StatedClaim,
     certificate: Derivation | Refuted | None,
     attack: int | AttackEffort,
     seed: int,
-    told: Told = quiet,
+    report: Report = quiet,
     model: CheckedModel | None = None,
 ) -> Answer:
     """Check a claim about a study.
 
     Args:
-        asked: the study.
+        problem: the study.
         claim: what a search says about it.
         certificate: what that rests on, or why it cannot be one; None where nothing is claimed.
         attack: designs to try.
         seed: of these.
-        told: hears stage, done and total.
+        report: hears stage, done and total.
         model: that of the study, where it is compiled already.
     """
     rng = np.random.default_rng(seed)
-    return answered(lambda answer: _verify(answer, asked, claim, certificate, attack, rng, told, model))
+    return answered(lambda answer: _verify(answer, problem, claim, certificate, attack, rng, report, model))
 
 
 def _verify(
     answer: Answer,
-    asked: Asked,
+    problem: VerifiedProblem,
     claim: StatedClaim,
     certificate: Derivation | Refuted | None,
     attack: int | AttackEffort,
     rng: np.random.Generator,
-    told: Told,
+    report: Report,
     model: CheckedModel | None,
 ) -> None:
     if isinstance(certificate, Refuted):
         raise certificate
-    check_claim(claim, asked.goal, asked.sign)
+    check_claim(claim, problem.goal, problem.sign)
     if claim.bound is None and not claim.infeasible:  # nothing rests on what was noted
         certificate = None
     if certificate is not None and not certificate.held:  # a proof for all values, those that are listed among them
-        asked = dataclasses.replace(asked, values={})
+        problem = dataclasses.replace(problem, values={})
     sums, covered = None, None
-    if asked.cases is not None:
-        count, words = len(asked.scenarios), asked.cases.words(asked.sign)
+    if problem.cases is not None:
+        count, words = len(problem.scenarios), problem.cases.words(problem.sign)
         answer.checks.append(
-            f"designs are judged in {count} cases: {asked.goal} is {words} of theirs, limits hold in each"
+            f"designs are judged in {count} cases: {problem.goal} is {words} of theirs, limits hold in each"
         )
     if claim.design:
-        answer.checks.append(_check_design(claim, asked))
+        answer.checks.append(_check_design(claim, problem))
     elif claim.best is not None and certificate is not None:
-        raise Refuted(f"best design: {asked.goal} {claim.best:.9g} is claimed, but no design is kept")
-    model = model or CheckedModel(asked)
+        raise Refuted(f"best design: {problem.goal} {claim.best:.9g} is claimed, but no design is kept")
+    model = model or CheckedModel(problem)
     if certificate is not None:
-        told("covering the space", 0, 1)
-        covered = cover(certificate, asked, model)
-        asked.legal.check(rng)
-        told_of = f", with {_listed(asked)}" if certificate.held else ""
-        answer.checks.append(f"{len(certificate.low):,} nodes stand for {covered.text}{told_of}")
-        told("curvature", 0, 1)
+        report("covering the space", 0, 1)
+        covered = cover(certificate, problem, model)
+        problem.legal.check(rng)
+        values_text = f", with {_listed(problem)}" if certificate.held else ""
+        answer.checks.append(f"{len(certificate.low):,} nodes stand for {covered.text}{values_text}")
+        report("curvature", 0, 1)
         proven, text = check_structure(certificate, model)
         answer.checks.append(text)
-        sums = derive(certificate, model, lambda done, total: told("bounds anew", done, total))
+        sums = derive(certificate, model, lambda done, total: report("bounds anew", done, total))
         lower = lower_of(certificate, sums)
-        answer.checks.append(_check_bound(certificate, lower, asked))
+        answer.checks.append(_check_bound(certificate, lower, problem))
         directions = check_directions(
-            certificate, model, rng, proven, lambda done, total: told("directions", done, total)
+            certificate, model, rng, proven, lambda done, total: report("directions", done, total)
         )
         if directions.text:
             answer.checks.append(directions.text)
@@ -112,14 +112,14 @@ def _verify(
         answer.numbers |= {"every_plan": covered.exact, "distinct_plans": covered.distinct}
         answer.numbers |= {"directions_tested": directions.tested, "directions_proven": directions.proven}
         answer.numbers["bound"] = _value(claim, float(lower.min()))
-    tried = _attacker(asked, claim, model, certificate, sums, covered)
+    tried = _attacker(problem, claim, model, certificate, sums, covered)
     alike(tried.compare(least_designs(attack), rng))
-    lanes = attacked(tried, attack, rng, told)
-    tried.refuse(lambda place, u: described(asked, tried.lists, place, u), _claimed(claim, asked))
+    lanes = attacked(tried, attack, rng, report)
+    tried.refuse(lambda index, u: described(problem, tried.lists, index, u), _claimed(claim, problem))
     answer.checks.append(_attacked(tried, lanes, claim))
     answer.numbers |= {"tried": tried.tried, "feasible": tried.feasible, "polished": lanes, "held": tried.held}
     answer.numbers["best_of_attack"] = _value(claim, tried.best)
-    answer.line = _line(claim, asked, certificate, tried)
+    answer.line = _line(claim, problem, certificate, tried)
 
 
 def check_claim(claim: StatedClaim, goal: str, sign: float) -> None:
@@ -144,21 +144,21 @@ def check_claim(claim: StatedClaim, goal: str, sign: float) -> None:
         raise Refuted(f"the claimed best {claim.best:.9g} is better than the claimed bound {claim.bound:.9g}")
 
 
-def _check_design(claim: StatedClaim, asked: Asked) -> str:
+def _check_design(claim: StatedClaim, problem: VerifiedProblem) -> str:
     """The best design: sound, and worth what is claimed."""
-    value = priced(asked, claim.design, "best design")
+    value = priced(problem, claim.design, "best design")
     if claim.best is None or not abs(value / claim.best - 1) <= VALUE:
-        raise Refuted(f"best design: {asked.goal} is {value:.9g}, claimed is {claim.best}")
-    return f"the best design is feasible and has {asked.goal} {value:.9g}, as claimed"
+        raise Refuted(f"best design: {problem.goal} is {value:.9g}, claimed is {claim.best}")
+    return f"the best design is feasible and has {problem.goal} {value:.9g}, as claimed"
 
 
-def priced(asked: Asked, point: Mapping[str, float], whose: str) -> float:
+def priced(problem: VerifiedProblem, point: Mapping[str, float], whose: str) -> float:
     """The goal of a design that is listed, legal, inside the box and feasible.
 
     Raises:
         Refuted: what it is not.
     """
-    space = asked.space
+    space = problem.space
     names = {*space.plan, *space.hardware}
     if not names <= set(point):
         raise Refuted(f"{whose}: {sorted(names - set(point))[0]} has no value")
@@ -168,34 +168,34 @@ def priced(asked: Asked, point: Mapping[str, float], whose: str) -> float:
     for name, variable in space.hardware.items():
         if not variable.low * (1 - SAME) <= point[name] <= variable.high * (1 + SAME):
             raise Refuted(f"{whose}: {name} = {point[name]:g} is outside {variable.low:g} to {variable.high:g}")
-    check_listed(asked, point, whose)
-    value, excess = asked.priced(dict(point))
+    check_listed(problem, point, whose)
+    value, excess = problem.priced(dict(point))
     if not feasible(excess):
         raise Refuted(f"{whose}: it breaks a constraint by {excess:.3g}")
     return value
 
 
-def _listed(asked: Asked) -> str:
+def _listed(problem: VerifiedProblem) -> str:
     """`every value of radix (4), wavelengths (3)`."""
-    return "every value of " + ", ".join(f"{name} ({len(asked.lists[name])})" for name in sorted(asked.values))
+    return "every value of " + ", ".join(f"{name} ({len(problem.lists[name])})" for name in sorted(problem.values))
 
 
-def check_listed(asked: Asked, point: Mapping[str, float], whose: str) -> None:
+def check_listed(problem: VerifiedProblem, point: Mapping[str, float], whose: str) -> None:
     """A design takes listed values where values are listed, and a whole number of units where these are named.
 
     Raises:
         Refuted: naming the first variable that does not.
     """
-    for name, values in asked.values.items():
+    for name, values in problem.values.items():
         if point[name] not in values:
             raise Refuted(f"{whose}: {name} = {point[name]:.9g} is not listed in search.allowed_values.{name}")
-    for name, unit in asked.units.items():
+    for name, unit in problem.units.items():
         number = point[name] / unit
         if not abs(number - round(number)) <= SAME * max(number, 1.0):
             raise Refuted(f"{whose}: {name} = {point[name]:.9g} is {number:.6g} of search.step.{name}, not whole")
 
 
-def _check_bound(certificate: Derivation, lower: np.ndarray, asked: Asked) -> str:
+def _check_bound(certificate: Derivation, lower: np.ndarray, problem: VerifiedProblem) -> str:
     """No node's bound may lie below the claim."""
     claim = certificate.claim
     low = int(np.argmin(lower))
@@ -208,7 +208,7 @@ def _check_bound(certificate: Derivation, lower: np.ndarray, asked: Asked) -> st
     ruled = int(np.isinf(lower).sum())
     return (
         f"bound derived anew from {len(certificate.node):,} weighted tangents at {len(certificate.u):,} points:"
-        f" {asked.goal} {_value(claim, derived):.9g}; {ruled:,} nodes ruled out by their constraints alone"
+        f" {problem.goal} {_value(claim, derived):.9g}; {ruled:,} nodes ruled out by their constraints alone"
     )
 
 
@@ -217,74 +217,76 @@ def _value(claim: StatedClaim, log: float) -> float | None:
 
 
 def _attacker(
-    asked: Asked,
+    problem: VerifiedProblem,
     claim: StatedClaim,
     model: CheckedModel,
     certificate: Derivation | None,
     sums: Sums | None,
     covered: Cover | None,
 ) -> Attack:
-    lists = list(asked.lists.values())
+    lists = list(problem.lists.values())
     start = None
     if claim.design:
-        place = sample(np.array([[claim.design[name] for name in asked.lists]]), lists)
-        values = {name: asarray(claim.design[name]) for name in asked.variables}
-        result = asked.space.coordinates(values)
-        start = place, np.clip(np.array([[float(result[name]) for name in asked.variables]]), 0.0, 1.0)
-    listed = listed_plans(asked)
-    low, high, whole = listed[:0], listed[:0], False
+        index = sample(np.array([[claim.design[name] for name in problem.lists]]), lists)
+        values = {name: asarray(claim.design[name]) for name in problem.variables}
+        result = problem.space.coordinates(values)
+        start = index, np.clip(np.array([[float(result[name]) for name in problem.variables]]), 0.0, 1.0)
+    listed = listed_plans(problem)
+    low, high, listed_fully = listed[:0], listed[:0], False
     if certificate is not None:
         low, high = certificate.low, certificate.high
-        whole = not asked.variables and np.array_equal(low, high)
+        listed_fully = not problem.variables and np.array_equal(low, high)
     return Attack(
         model, lists, listed, low, high, lambda rows: claim.log_bound - rows[:, 0], aims_of(model), start,
-        certificate, sums, covered, whole,
+        certificate, sums, covered, listed_fully,
     )  # fmt: skip
 
 
-def listed_plans(asked: Asked) -> Int[np.ndarray, "plans fields"]:
+def listed_plans(problem: VerifiedProblem) -> Int[np.ndarray, "plans fields"]:
     """Places of legal plans of the study, at random where they are many, with random values of listed variables.
 
     Raises:
         Refuted: the study has no legal plan.
     """
     rng = np.random.default_rng(0)
-    plans = asked.legal.sample(rng, LISTED)
+    plans = problem.legal.sample(rng, LISTED)
     if len(plans) == 0:
         raise Refuted("no plan of the study is legal")
-    names = sorted(asked.values)
-    values = [rng.integers(0, len(asked.lists[name]), max(len(plans), SPREAD)) for name in names]
-    place = sample(plans, list(asked.lists.values())[: len(asked.space.plan)])
+    names = sorted(problem.values)
+    values = [rng.integers(0, len(problem.lists[name]), max(len(plans), SPREAD)) for name in names]
+    indices = sample(plans, list(problem.lists.values())[: len(problem.space.plan)])
     if names:
-        place = np.concatenate([np.resize(place, (len(values[0]), place.shape[1])), np.stack(values, axis=-1)], axis=-1)
-    return place
+        indices = np.concatenate(
+            [np.resize(indices, (len(values[0]), indices.shape[1])), np.stack(values, axis=-1)], axis=-1
+        )
+    return indices
 
 
-def described(asked: Asked, lists: list[np.ndarray], place: np.ndarray, u: np.ndarray) -> str:
+def described(problem: VerifiedProblem, lists: list[np.ndarray], index: np.ndarray, u: np.ndarray) -> str:
     """A design with its goal and what `codesign evaluate` needs to price it again."""
-    chosen = {name: float(lists[j][place[j]]) for j, name in enumerate(asked.lists)}
-    plan = {name: chosen[name] for name in asked.space.plan}
-    result = asked.space.values({name: asarray(u[i]) for i, name in enumerate(asked.variables)})
-    hardware = {name: float(result[name]) if name in result else chosen[name] for name in asked.space.names}
-    value, excess = asked.priced(plan | hardware)
-    scenario, leaves, where = asked.scenario, {}, ""
-    if asked.cases is not None:
-        goals, violations = asked.in_cases(plan | hardware)
-        worst = asked.cases.worst(asked.sign * np.log(goals), violations)
-        scenario, leaves = asked.cases.every[worst].scenario, dict(asked.cases.every[worst].moved)
+    chosen = {name: float(lists[j][index[j]]) for j, name in enumerate(problem.lists)}
+    plan = {name: chosen[name] for name in problem.space.plan}
+    result = problem.space.values({name: asarray(u[i]) for i, name in enumerate(problem.variables)})
+    hardware = {name: float(result[name]) if name in result else chosen[name] for name in problem.space.names}
+    value, excess = problem.priced(plan | hardware)
+    scenario, leaves, where = problem.scenario, {}, ""
+    if problem.cases is not None:
+        goals, violations = problem.in_cases(plan | hardware)
+        worst = problem.cases.worst(problem.sign * np.log(goals), violations)
+        scenario, leaves = problem.cases.every[worst].scenario, dict(problem.cases.every[worst].moved)
         where = f"; case {worst + 1} of {len(goals)}, which has {goals[worst]:.9g}, follows"
-    for name in ordered(asked.space.hardware):
-        leaves |= asked.space.hardware[name].leaves(scenario, hardware[name], leaves)
+    for name in ordered(problem.space.hardware):
+        leaves |= problem.space.hardware[name].leaves(scenario, hardware[name], leaves)
     words = [f"plan.{name}={shown(name, number)}" for name, number in plan.items()]
     words = [shlex.quote(word) for word in (*words, *(f"{path}={float(leaf)!r}" for path, leaf in leaves.items()))]
-    return f"{asked.goal} {value:.9g} (largest violation {max(excess, 0.0):.2g}{where}): {' '.join(words)}"
+    return f"{problem.goal} {value:.9g} (largest violation {max(excess, 0.0):.2g}{where}): {' '.join(words)}"
 
 
-def _claimed(claim: StatedClaim, asked: Asked) -> str:
+def _claimed(claim: StatedClaim, problem: VerifiedProblem) -> str:
     if claim.infeasible:
         return "claimed is that no design is feasible"
     better = "below" if claim.sign > 0 else "above"
-    return f"claimed is that no design's {asked.goal} is {better} {claim.bound:.9g}" if claim.bound else "nothing"
+    return f"claimed is that no design's {problem.goal} is {better} {claim.bound:.9g}" if claim.bound else "nothing"
 
 
 def _attacked(tried: Attack, lanes: int, claim: StatedClaim) -> str:
@@ -294,7 +296,7 @@ def _attacked(tried: Attack, lanes: int, claim: StatedClaim) -> str:
     return f"attack: {tried.tried:,} designs, {tried.feasible:,} feasible, {lanes} polished, {result}{held}"
 
 
-def _line(claim: StatedClaim, asked: Asked, certificate: Derivation | None, tried: Attack) -> str:
+def _line(claim: StatedClaim, problem: VerifiedProblem, certificate: Derivation | None, tried: Attack) -> str:
     """The answer in one line."""
     if certificate is None or (claim.bound is None and not claim.infeasible):
         better = claim.best is not None and tried.best < claim.sign * math.log(claim.best) - SAME
@@ -302,7 +304,9 @@ def _line(claim: StatedClaim, asked: Asked, certificate: Derivation | None, trie
         held = "it found no design" if claim.best is None else "what it found is as it says"
         return f"nothing claimed to verify: the search proves nothing, {held}{beside}"
     if claim.infeasible:
-        return f"verified: no design of {asked.space.combinations:,} combinations of plan values keeps all constraints"
+        return (
+            f"verified: no design of {problem.space.combinations:,} combinations of plan values keeps all constraints"
+        )
     better = "below" if claim.sign > 0 else "above"
     best = "no design found" if claim.best is None else f"best {claim.best:.9g}, gap {claim.gap:.3%}"
-    return f"verified: no {asked.goal} {better} {claim.bound:.9g}; {best}"
+    return f"verified: no {problem.goal} {better} {claim.bound:.9g}; {best}"
