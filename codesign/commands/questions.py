@@ -290,7 +290,11 @@ def _confidence(options: argparse.Namespace) -> float:
 def _counts(options: argparse.Namespace) -> tuple[int, ...]:
     if options.devices is None:
         return ()
-    result = sorted({int(count_of(text, "--devices")) for text in options.devices.split(",") if text.strip()})
+    said = [count_of(text, "--devices") for text in options.devices.split(",") if text.strip()]
+    for count in said:
+        if not count.is_integer():
+            raise ConfigError(f"--devices {count:g} is not a whole number; take {count // 1:g} or {count // 1 + 1:g}")
+    result = sorted({int(count) for count in said})
     if not result:
         raise ConfigError("--devices: name counts, as in --devices 64 or --devices 32,64,128")
     return tuple(result)

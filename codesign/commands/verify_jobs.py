@@ -1,17 +1,21 @@
 """`codesign verify` of a multirun or a comparison: the proof of every job, and the joint table against its jobs."""
 
+import shlex
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..core.errors import ConfigError
 from ..core.free_memory import give_back
 from ..core.json_yaml import dumps
-from ..core.untrusted_io import read_frame
+from ..core.untrusted_io import read_frame, read_json
 from ..report.run_folder import read_run
+from .buy import API, ASKED, FRAME, PurchaseJob, costs, jobs_of, years_of
 from .fleet_classes import FLEET_FILE
+from .plain_values import accelerators
 from .told_anew import SAME
 from .verify import verify_run
 from .verify_fleet import Parsed, verify_fleet
@@ -41,6 +45,8 @@ def verify_folder(run: str, attack: int | None, seed: int, parsed: Parsed, *, as
         ConfigError: see `verify_run`; or no job has a design.
     """
     root = Path(run)
+    if (root / ASKED).is_file():
+        return _verify_purchase(root, attack, seed, parsed, as_json=as_json)
     if (root / FLEET_FILE).is_file():
         return verify_fleet(root, attack, seed, parsed, as_json=as_json)
     if (root / CONFIG).is_file() or not (root / "0").is_dir():
@@ -73,6 +79,74 @@ def verify_folder(run: str, attack: int | None, seed: int, parsed: Parsed, *, as
             )
         print(line)
     return 1 if wrong else worst
+
+
+def _verify_purchase(root: Path, attack: int | None, seed: int, parsed: Parsed, *, as_json: bool) -> int:
+    """Verify each job of `codesign buy`, which lies beside its folder, that it is what was asked, and the sums."""
+    said = read_json(root / ASKED, repr(str(root / ASKED)))
+    try:
+        options = parsed(shlex.split(str(said["command"])))
+        jobs, names = jobs_of(options, parsed), [str(name) for name in said["jobs"]]
+        if len(names) != len(jobs) or any(Path(name).name != name for name in names):
+            raise ConfigError(f"{ASKED}: {len(jobs)} jobs are asked for, {len(names)} folders named")
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError, SystemExit) as error:
+        raise ConfigError(f"{str(root / ASKED)!r} cannot be read: {error}") from error
+    worst, wrong = 0, list[str]()
+    for job, name in zip(jobs, names, strict=True):
+        folder = root.resolve().parent / name
+        if not folder.is_dir():
+            raise ConfigError(f"{str(folder)!r} is missing: the jobs of {root.name} lie beside it")
+        if not as_json:
+            print(f"{shlex.join(job.words)}: {name}", flush=True)
+        worst = max(worst, verify_folder(str(folder), attack, seed, parsed, as_json=as_json))
+        wrong += _other_question(job, folder)
+    if not wrong:
+        tables = [read_frame(root.resolve().parent / name / "comparison.parquet", repr(name)) for name in names]
+        wrong = _other_sums(root, costs(accelerators(options.on), jobs, tables, years_of(options)))
+    line = "not verified: one of its jobs is not" if worst else "verified: all jobs, and the sums of every product"
+    line = f"not verified: {wrong[0]}" if wrong else line
+    beside = "the row of the API" if options.api else ""
+    if as_json:
+        print(dumps({"verified": not (wrong or worst), "answer": line}, indent=2))
+    else:
+        print(f"- {FRAME} as the designs of its jobs" + f"; not checked: {beside}" * bool(beside))
+        print(line)
+    return 1 if wrong else worst
+
+
+def _other_question(job: PurchaseJob, folder: Path) -> list[str]:
+    """What a job's runs do not ask for that its words do, a line each: a margin may add to a limit."""
+    result = list[str]()
+    asked = {candidate.varied["accelerator"]: candidate.overrides for candidate in job.question.candidates}
+    for path in sorted(folder.glob("*/overrides.txt")):
+        texts = path.read_text(encoding="utf-8").splitlines()
+        product = next((text.partition("=")[2] for text in texts if text.startswith("accelerator=")), "")
+        if product not in asked:
+            result.append(f"{folder.name}: {shlex.join(job.words)} does not ask for accelerator={product}")
+            continue
+        for text in asked.pop(product):
+            key, _, value = text.lstrip("+").partition("=")
+            if key.startswith("objective.limits."):
+                own = [one.partition("=")[2] for one in texts if one.lstrip("+").startswith(f"{key}=")]
+                if not own or not float(own[-1]) <= float(value) * (1 + SAME):
+                    result.append(f"{folder.name}: {key} is {own[-1] if own else 'not there'}, asked for is {value}")
+            elif not key.startswith("search") and text not in texts:
+                result.append(f"{folder.name}: its run for {product} lacks {text!r}, which {job.words[0]} asks for")
+    return result
+
+
+def _other_sums(root: Path, table: pd.DataFrame) -> list[str]:
+    """Numbers of the table of products that are not those of the jobs, a line each."""
+    shown = read_frame(root / FRAME, repr(str(root / FRAME)))
+    own = shown[shown["product"] != API]
+    if list(own["product"]) != list(table["product"]):
+        return [f"{FRAME}: products are {', '.join(map(str, own['product']))}, not {', '.join(table['product'])}"]
+    return [
+        f"{FRAME}: {row['product']}: {key} is {told.get(key)!r}, its jobs have {value!r}"
+        for told, row in zip(own.to_dict("records"), table.to_dict("records"), strict=True)
+        for key, value in row.items()
+        if not _same(told.get(key), value)
+    ]
 
 
 def differences(root: Path, name: str) -> list[str]:

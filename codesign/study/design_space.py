@@ -413,6 +413,10 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
+        if self.combinations > MOST_LISTED and self.size(scenario) < math.inf:  # rare: drawn at random few are legal
+            numbers = self._legal(scenario)[0]
+            numbers = np.sort(rng.choice(numbers, min(most, len(numbers)), replace=False))
+            return np.stack(list(self.decoded(numbers).values()), axis=-1)
         is_legal, count = self._told_apart(scenario), 0
         result: list[np.ndarray] = []
         for _ in range(MOST_LOOKS):
