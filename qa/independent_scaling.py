@@ -1,9 +1,9 @@
 """Autoscaling policies of all kinds, simulated on random engines, against the bound that none is to beat.
 
 A case draws a table of step times, lengths, a profile of rates, limits, how long a start takes and the fewest
-replicas, of which there are no fewer at the beginning. Policies are those of the package with random settings, some that
-know the rates, some that start and stop at random, and any number of replicas kept throughout. Each is held against the
-bound for the share of requests that it keeps.
+replicas, of which there are no fewer at the beginning. Policies are those of the package with random settings,
+some that know the rates, some that start and stop at random, and any number of replicas kept throughout. Each is
+held against the bound for the share of requests that it keeps.
 
     python qa/independent_scaling.py --count 40 --seed 1
 """

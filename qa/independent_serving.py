@@ -60,6 +60,8 @@ class Launched:
         stages = np.where(rng.uniform(size=count) < 0.6, 1.0, part(np.minimum(devices / tensor, self.layers)))
         data = part(devices / (tensor * stages))
         experts = np.where(rng.uniform(size=count) < 0.5, tensor, part(tensor))
+        if self.engine == "vLLM":  # --enable-expert-parallel or not
+            experts = rng.choice([1.0, 2.0], count)
         return {"tensor": tensor, "stages": stages, "data": data, "experts": experts, "devices": devices}
 
     def works(self, asked: Table) -> np.ndarray:
@@ -76,11 +78,10 @@ class Launched:
             okay &= (data == 1) | (data == tensor)
         cut = self._cut(asked)
         if self.experts:
-            okay &= (
-                whole(self.width, cut)
-                & whole(tensor, asked["experts"])
-                & ((self.dense == 0) | whole(self.dense, ranks))
-            )
+            ep = np.where(asked["experts"] > 1, tensor * data, 1) if self.engine == "vLLM" else asked["experts"]
+            okay &= (ep <= 2 * self.experts) & whole(self.width, cut)  # redundant experts included
+            okay &= (self.engine == "vLLM") | whole(tensor, asked["experts"])
+            okay &= (self.dense == 0) | whole(self.dense, ranks)
         else:
             okay &= whole(self.width, tensor)
             okay &= (groups == 1) | (self.engine != "vLLM")

@@ -66,7 +66,7 @@ def buy(options: argparse.Namespace, words: Sequence[str], parsed: Parsed, root:
     jobs = jobs_of(options, parsed)
     years = years_of(options)
     result = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
-    table = costs(accelerators(options.on), jobs, [answer.joint.table for answer in result], years)
+    table = costs(accelerators(options.on), names_of(jobs), [answer.joint.table for answer in result], years)
     if prices is not None:
         table = with_api(table, api_usd_per_s(prices, jobs, result), years)
     folder = result[-1].folder.parent / f"{result[-1].folder.name}_buy"
@@ -126,14 +126,17 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     return jobs
 
 
-def costs(
-    products: Sequence[str], jobs: Sequence[PurchaseJob], tables: Sequence[pd.DataFrame], years: float
-) -> pd.DataFrame:
+def names_of(jobs: Sequence[PurchaseJob]) -> list[str]:
+    """Command and model of each job."""
+    return [shlex.join(job.words[:2]) for job in jobs]
+
+
+def costs(products: Sequence[str], names: Sequence[str], tables: Sequence[pd.DataFrame], years: float) -> pd.DataFrame:
     """A row for each product: devices of each job, capital, cost of a month and of the horizon; the cheapest first.
 
     Args:
         products: accelerators.
-        jobs: as they were asked.
+        names: of the jobs.
         tables: candidates of each job.
         years: the horizon; what is bought is kept for all of it.
     """
@@ -141,8 +144,7 @@ def costs(
     for product in products:
         row: dict[str, Any] = {"product": product, "feasible": True, "why": ""}
         total = {"devices": 0.0, "capex_usd": 0.0, "provisioned_power_w": 0.0, "usd_per_month": 0.0}
-        for number_, (job, table) in enumerate(zip(jobs, tables, strict=True)):
-            name = shlex.join(job.words[:2])
+        for number_, (name, table) in enumerate(zip(names, tables, strict=True)):
             best = table[table["varied.accelerator"] == product].iloc[0]
             if not best["feasible"]:
                 row |= {"feasible": False, "why": row["why"] or f"{name}: {best['why']}"}

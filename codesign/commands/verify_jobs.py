@@ -13,7 +13,7 @@ from ..core.free_memory import give_back
 from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame, read_json
 from ..report.run_folder import read_run
-from .buy import API, ASKED, FRAME, PurchaseJob, costs, jobs_of, years_of
+from .buy import API, ASKED, FRAME, PurchaseJob, costs, jobs_of, names_of, years_of
 from .fleet_classes import FLEET_FILE
 from .plain_values import accelerators
 from .told_anew import SAME
@@ -102,7 +102,7 @@ def _verify_purchase(root: Path, attack: int | None, seed: int, parsed: Parsed, 
         wrong += _other_question(job, folder)
     if not wrong:
         tables = [read_frame(root.resolve().parent / name / "comparison.parquet", repr(name)) for name in names]
-        wrong = _other_sums(root, costs(accelerators(options.on), jobs, tables, years_of(options)))
+        wrong = _other_sums(root, costs(accelerators(options.on), names_of(jobs), tables, years_of(options)))
     line = "not verified: one of its jobs is not" if worst else "verified: all jobs, and the sums of every product"
     line = f"not verified: {wrong[0]}" if wrong else line
     beside = "the row of the API" if options.api else ""

@@ -125,6 +125,8 @@ class SupportedLayouts(Module):
                 f"{ranks:g} ranks of {self.engine} neither divide {heads:g} key-value heads nor are a multiple of them"
             )
             return f"{tp}, {groups}: {said}{runs}"
+        if rule == "engine_experts" and not model.has_experts:
+            return f"{ep}: {model.name or 'this model'} has no experts to spread; take plan.{pool}ep = 1"
         if rule == "engine_experts":
             said = f"{self.engine} spreads whole experts over all ranks: plan.{pool}etp = 1, plan.{pool}ep counts them"
             return f"{ep} of {tp}: {said}{runs}"

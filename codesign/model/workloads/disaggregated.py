@@ -167,7 +167,7 @@ class AbstractPromptPool(AbstractContinuousServing):
                 f" {float(self.model.attention.heads):g}"
             ),
             "prefill_layers": (
-                f"plan.prefill_pp = {float(pool.pp):g} is more than model layers ="
+                f"plan.prefill_pp = {float(pool.pp):g} exceeds model layers ="
                 f" {float(self.model.layers):g}: a stage has one or more"
             ),
             "prefill_experts": (
