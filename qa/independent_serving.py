@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from independent_plans import SAME, SIZES, Attacked, designs_of, jobs
+from independent_plans import SAME, SIZES, Attacked, jobs
 
 from codesign import prepare_jax
 from codesign import study_from_config as composed
@@ -199,7 +199,6 @@ def attacked(folder: Path, count: int, seed: int) -> bool:
     drawn = kept = 0
     least = {True: math.inf, False: math.inf}
     design: dict[bool, dict[str, float]] = {}
-    found, _ = designs_of(study, folder)
     for step in range(ROUNDS + 1):
         plans = launched.planned(asked)
         place = plans.pop(" ").astype(int)
@@ -215,10 +214,7 @@ def attacked(folder: Path, count: int, seed: int) -> bool:
         asked = {name: column[legal] for name, column in asked.items()}
         if not len(plans["tp"]):
             break
-        whole = plans if step else {n: np.concatenate([c, found[n]]) for n, c in plans.items()}
-        value = made.priced(whole, {})
-        if not step:
-            value, least[True] = value[: len(plans["tp"])], float(value.min())
+        value = made.priced(plans, {})
         inside = np.ones(len(value), dtype=bool)
         for name, column in plans.items():
             out = ~np.isin(column, made.lists[name])
@@ -231,8 +227,8 @@ def attacked(folder: Path, count: int, seed: int) -> bool:
         drawn, kept = drawn + len(value), kept + int(np.isfinite(value).sum())
         for which in (True, False):
             some = np.where(inside == which, value, np.inf)
-            if some.min() < least[which] or which not in design:
-                least[which] = min(least[which], float(some.min()))
+            if some.min() < least[which]:
+                least[which] = float(some.min())
                 design[which] = {name: float(column[int(np.argmin(some))]) for name, column in plans.items()}
         order = np.argsort(value)[:KEPT]
         order = order[np.isfinite(value[order])]
@@ -251,7 +247,7 @@ def attacked(folder: Path, count: int, seed: int) -> bool:
     for name, plan in shown.items():
         print(f"  {name}: {plan}")
     if bound is not None and min(least.values()) < bound * (1 - SAME):
-        print(f"  below: {design[least[True] > least[False]]}" if not false else f"  below: {design[True]}")
+        print(f"  below: {design[least[True] < bound * (1 - SAME)]}")
     return wrong
 
 

@@ -1,6 +1,7 @@
 """`codesign verify` of a multirun or a comparison: the proof of every job, and the joint table against its jobs."""
 
 import shlex
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from ..core.free_memory import give_back
 from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame, read_json
 from ..report.run_folder import read_run
-from .buy import API, ASKED, FRAME, PurchaseJob, costs, jobs_of, names_of, years_of
+from .buy import API, ASKED, FRAME, costs, jobs_of, names_of, years_of
+from .candidates import Candidate, listed
 from .fleet_classes import FLEET_FILE
 from .plain_values import accelerators
+from .questions import serving_question, training_question
 from .told_anew import SAME
 from .verify import verify_run
 from .verify_fleet import Parsed, verify_fleet
@@ -63,6 +66,8 @@ def verify_folder(run: str, attack: int | None, seed: int, parsed: Parsed, *, as
         give_back(cycles=True)
         worst, refused = max(worst, code), refused + (code > 0)
     wrong = [text for name in TABLES for text in differences(root, name)]
+    asked = _asked_of(root, parsed)
+    wrong += _other_question(asked, root) if asked else []
     line = f"verified: {len(jobs) - refused} of {len(jobs)} jobs"
     if wrong:
         line = f"not verified: {wrong[0]}"
@@ -75,7 +80,7 @@ def verify_folder(run: str, attack: int | None, seed: int, parsed: Parsed, *, as
         if checked:
             print(
                 f"- {' and '.join(checked)} as the jobs' designs; "
-                "not checked: chances to win, prices, the joint page, the slide"
+                f"not checked: {'' if asked else 'the command, '}chances to win, prices, the joint page, the slide"
             )
         print(line)
     return 1 if wrong else worst
@@ -91,48 +96,66 @@ def _verify_purchase(root: Path, attack: int | None, seed: int, parsed: Parsed, 
             raise ConfigError(f"{ASKED}: {len(jobs)} jobs are asked for, {len(names)} folders named")
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError, SystemExit) as error:
         raise ConfigError(f"{str(root / ASKED)!r} cannot be read: {error}") from error
-    worst, wrong = 0, list[str]()
-    for job, name in zip(jobs, names, strict=True):
-        folder = root.resolve().parent / name
+    folders, wrong = [root.resolve().parent / name for name in names], list[str]()
+    for job, folder in zip(jobs, folders, strict=True):
         if not folder.is_dir():
             raise ConfigError(f"{str(folder)!r} is missing: the jobs of {root.name} lie beside it")
+        wrong += _other_question(job.question.candidates, folder)
+    tables = [read_frame(folder / "comparison.parquet", repr(str(folder))) for folder in folders]
+    wrong = wrong or _other_sums(root, costs(accelerators(options.on), names_of(jobs), tables, years_of(options)))
+    worst = 0
+    for job, folder in zip(jobs, folders, strict=True) if not wrong else ():
         if not as_json:
-            print(f"{shlex.join(job.words)}: {name}", flush=True)
+            print(f"{shlex.join(job.words)}: {folder.name}", flush=True)
         worst = max(worst, verify_folder(str(folder), attack, seed, parsed, as_json=as_json))
-        wrong += _other_question(job, folder)
-    if not wrong:
-        tables = [read_frame(root.resolve().parent / name / "comparison.parquet", repr(name)) for name in names]
-        wrong = _other_sums(root, costs(accelerators(options.on), names_of(jobs), tables, years_of(options)))
     line = "not verified: one of its jobs is not" if worst else "verified: all jobs, and the sums of every product"
     line = f"not verified: {wrong[0]}" if wrong else line
-    beside = "the row of the API" if options.api else ""
     if as_json:
         print(dumps({"verified": not (wrong or worst), "answer": line}, indent=2))
     else:
-        print(f"- {FRAME} as the designs of its jobs" + f"; not checked: {beside}" * bool(beside))
+        print(f"- {FRAME} as the designs of its jobs" + "; not checked: the row of the API" * bool(options.api))
         print(line)
     return 1 if wrong else worst
 
 
-def _other_question(job: PurchaseJob, folder: Path) -> list[str]:
-    """What a job's runs do not ask for that its words do, a line each: a margin may add to a limit."""
+def _other_question(candidates: Sequence[Candidate], folder: Path) -> list[str]:
+    """What the runs of a comparison do not ask for that its command does, a line each: a margin may add to a limit."""
+    table = read_frame(folder / "comparison.parquet", repr(str(folder)))
+    runs = {str(row["candidate"]): str(row["run"]) for row in table.to_dict("records") if row["candidate"] != API}
+    if runs.keys() != {one.label for one in candidates}:
+        asked = ", ".join(one.label for one in candidates)
+        return [f"comparison.parquet: candidates are {', '.join(runs)}, asked for are {asked}"]
     result = list[str]()
-    asked = {candidate.varied["accelerator"]: candidate.overrides for candidate in job.question.candidates}
-    for path in sorted(folder.glob("*/overrides.txt")):
+    for one in candidates:
+        path = folder / runs[one.label] / "overrides.txt"
+        if not path.is_file():
+            continue  # it could not be run, as the table says
         texts = path.read_text(encoding="utf-8").splitlines()
-        product = next((text.partition("=")[2] for text in texts if text.startswith("accelerator=")), "")
-        if product not in asked:
-            result.append(f"{folder.name}: {shlex.join(job.words)} does not ask for accelerator={product}")
-            continue
-        for text in asked.pop(product):
+        for text in one.overrides:
             key, _, value = text.lstrip("+").partition("=")
             if key.startswith("objective.limits."):
-                own = [one.partition("=")[2] for one in texts if one.lstrip("+").startswith(f"{key}=")]
+                own = [other.partition("=")[2] for other in texts if other.lstrip("+").startswith(f"{key}=")]
                 if not own or not float(own[-1]) <= float(value) * (1 + SAME):
-                    result.append(f"{folder.name}: {key} is {own[-1] if own else 'not there'}, asked for is {value}")
+                    result.append(f"{one.label}: {key} is {own[-1] if own else 'not there'}, asked for is {value}")
             elif not key.startswith("search") and text not in texts:
-                result.append(f"{folder.name}: its run for {product} lacks {text!r}, which {job.words[0]} asks for")
+                result.append(f"{one.label}: its run lacks {text!r}, which the command asks for")
     return result
+
+
+def _asked_of(folder: Path, parsed: Parsed) -> Sequence[Candidate]:
+    """Candidates that the command of a comparison asks for; none where there is no such command that can be read."""
+    path = folder / "comparison.json"
+    told = read_json(path, repr(str(path))) if path.is_file() else {}
+    words = shlex.split(str(told.get("command", "")))[1:]
+    if not words or words[0] not in ("serve", "train", "compare"):
+        return ()
+    try:
+        options = parsed(words)
+        if words[0] == "compare":
+            return listed(options.overrides, one_is_enough=bool(options.api))
+        return (serving_question if words[0] == "serve" else training_question)(options).candidates
+    except (ConfigError, SystemExit):
+        return ()
 
 
 def _other_sums(root: Path, table: pd.DataFrame) -> list[str]:
@@ -166,6 +189,9 @@ def differences(root: Path, name: str) -> list[str]:
             continue
         run = read_run(folder)
         own: dict[str, Any] = {**run.best, "overrides": (folder / "job.txt").read_text(encoding="utf-8").strip()}
+        own |= {"space": run.summary.get("space", ""), "claim": run.summary.get("claim")}
+        if row.get("feasible") and name == "comparison.parquet":
+            own["devices"] = run.device_count
         if run.certificate is not None:
             own |= {"bound": run.certificate.bound, "certified": run.certificate.certified, "gap": run.certificate.gap}
         for key, value in row.items():

@@ -126,7 +126,7 @@ class SupportedLayouts(Module):
             )
             return f"{tp}, {groups}: {said}{runs}"
         if rule == "engine_experts" and not model.has_experts:
-            return f"{ep}: {model.name or 'this model'} has no experts to spread; take plan.{pool}ep = 1"
+            return f"{ep}: {model.name or 'this model'} has no experts to spread"
         if rule == "engine_experts":
             said = f"{self.engine} spreads whole experts over all ranks: plan.{pool}etp = 1, plan.{pool}ep counts them"
             return f"{ep} of {tp}: {said}{runs}"
