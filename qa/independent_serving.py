@@ -219,7 +219,8 @@ def attacked(folder: Path, count: int, seed: int) -> bool:
         for name, column in plans.items():
             out = ~np.isin(column, made.lists[name])
             if name.startswith("prefill_") and name != "prefill_devices":
-                out &= plans["prefill_devices"] > 0
+                pool = plans["prefill_devices"]
+                out &= (pool > 0) & np.isin(pool, made.lists["prefill_devices"])
             inside &= ~out
             if name in claimed and out.any():
                 lacking[name] += int(out.sum())

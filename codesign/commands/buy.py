@@ -234,6 +234,7 @@ def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, 
         out.print("assumed  every job has devices of its own, kept over the whole horizon", highlight=False)
     else:
         out.print("no product does every job within its limits", highlight=False)
+    out.print(f"codesign verify {folder}   checks the proofs of all jobs and the sums", highlight=False, soft_wrap=True)
     out.print(f"table: {folder / FRAME}   from: {shlex.join(['codesign', *words])}", highlight=False, soft_wrap=True)
 
 

@@ -35,7 +35,10 @@ SPACES = (
 INPUT, OUTPUT = "2048", "512"
 HALF = 0.5  # of the draws in which a load is sustained where nobody asks for more
 SEQUENCE, BATCH = "8192", "4M"
-KEPT = "space.plan.loss_chunks=[1,16], space.plan.offload_activations=[0,0.5], space.plan.schedule=[1f1b,zb_v]"
+KEPT = (
+    "space.plan.loss_chunks=[1,16], space.plan.offload_activations=[0,0.5],"
+    " space.plan.reduce_grads_every_microbatch=[0,1], space.plan.schedule=[1f1b,zb_v]"
+)
 """Fields of a training plan that `every_training_plan` leaves as they are: with them all, no proof ends in a minute."""
 NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
 
@@ -157,7 +160,8 @@ def training_question(options: argparse.Namespace) -> Question:
     assumed.append((f"{batch:,} sequences ({batch * sequence / 1e6:.3g} M tokens) a step", "--batch"))
     assumed.append(("nothing fails", "reliability=NAME (`codesign list reliability`)"))
     if not any(text.lstrip("+~").startswith(("space=", "space.plan.")) for text in options.overrides):
-        assumed.append(("a loss in one piece, activations kept on the device, stages of equal length in 1f1b", KEPT))
+        kept = "a loss in one piece, activations kept on the device, gradients reduced every micro-batch"
+        assumed.append((f"{kept}, stages of equal length in 1f1b", KEPT))
     suffix, formats = _format(options, FORMATS[0])
     asked += formats
     if options.format is None:

@@ -119,7 +119,7 @@ def _verify_purchase(root: Path, attack: int | None, seed: int, parsed: Parsed, 
 
 
 def _other_question(candidates: Sequence[Candidate], folder: Path) -> list[str]:
-    """What the runs of a comparison do not ask for that its command does, a line each: a margin may add to a limit."""
+    """Parts of a command's question that the runs of a comparison lack, a line each; a margin may add to a limit."""
     table = read_frame(folder / "comparison.parquet", repr(str(folder)))
     runs = {str(row["candidate"]): str(row["run"]) for row in table.to_dict("records") if row["candidate"] != API}
     if runs.keys() != {one.label for one in candidates}:

@@ -270,7 +270,7 @@ SIZES = {"micro_batch": "batch", "token_budget": "step budget", "prefill_token_b
 
 
 def _left_out(name: str, values: Sequence[Any], inputs: AxisInputs, *, powers: bool, whole: bool) -> str:
-    """Which values of a field are not among those of an axis: ` (up to 8)`; empty of a field with every value.
+    """Words for the values of a field that its axis leaves out, ` (up to 8)`; empty where it has every value.
 
     Args:
         name: of the field.
