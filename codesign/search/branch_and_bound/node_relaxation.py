@@ -18,7 +18,7 @@ from ...core.fields import replace
 from ...curvature import Judgement, judge
 from ...model.scenario import Scenario
 from ...staging import distinct_plans, fields_without_rules
-from ...study.design_space import DesignSpace
+from ...study.design_space import MOST_BOUNDED, MOST_LISTED, DesignSpace
 from ..base import Problem
 from .model_oracle import AbstractModelOracle, Oracle
 from .oracle import Rows, Tangents, relayed
@@ -408,7 +408,6 @@ def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
 
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
-MOST_BOUNDED = 5_000_000  # legal combinations of ungrouped fields, all of which are then bounded
 MOST_ROOTS = 5_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
@@ -461,7 +460,7 @@ class GroupOracle(AbstractModelOracle):
         space, scenario = self.problem.space, self.problem.scenario
         outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
         fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
-        if outer.size(fixed) <= MOST_BOUNDED:
+        if outer.combinations <= MOST_LISTED or outer.size(fixed, MOST_BOUNDED) <= MOST_BOUNDED:
             legal = outer.plans(fixed) if outer.plan else {}
             return distinct_plans([scenario], space, legal, self._free), ""
         plans = space.legal_sample(scenario, TRIED)
