@@ -145,7 +145,7 @@ def _other_question(candidates: Sequence[Candidate], folder: Path) -> list[str]:
 def _asked_of(folder: Path, parsed: Parsed) -> Sequence[Candidate]:
     """Candidates that the command of a comparison asks for; none where there is no such command that can be read."""
     path = folder / "comparison.json"
-    told = read_json(path, repr(str(path))) if path.is_file() else {}
+    told: dict[str, Any] = read_json(path, repr(str(path))) if path.is_file() else {}
     words = shlex.split(str(told.get("command", "")))[1:]
     if not words or words[0] not in ("serve", "train", "compare"):
         return ()
