@@ -10,6 +10,7 @@ from codesign.config import study_from_config
 from codesign.config.checks import check_plan
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import Plan, SupportedLayouts, Transformer
+from codesign.search.branch_and_bound import node_relaxation
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.study.design_space import MOST_LISTED
@@ -133,7 +134,7 @@ def test_engines_give_stages_a_layer_more_or_less():
 
 
 @pytest.mark.slow
-def test_rare_legal_plans_are_listed_and_drawn():
+def test_rare_legal_plans_are_listed_and_drawn(monkeypatch):
     """Of 25 million combinations some hundred are legal: drawn one by one, none of 16 million would be."""
     study = study_from_config(
         "model=llama31_8b", "space=every_training_plan", "cluster.device_count=8", "workload.global_batch=8",
@@ -148,6 +149,9 @@ def test_rare_legal_plans_are_listed_and_drawn():
     assert len(np.unique(drawn, axis=0)) == len(drawn)
     assert Rules(study.space.lists, study.scenario)(dict(zip(study.space.plan, drawn.T, strict=True)))[0].all()
     assert GroupOracle(study.problem, rows_of(study.problem)).doubt == ""  # a search bounds them all
+    monkeypatch.setattr(node_relaxation, "MOST_CHECKED", MOST_LISTED)
+    every = GroupOracle(study.problem, rows_of(study.problem))
+    assert "too many for a proof that can be checked; all that are legal were searched" in every.doubt
 
 
 def test_training_axes_divide_layers_and_batch():

@@ -24,7 +24,7 @@ TESTED = (
     10_000  # random combinations, each value of each field equally often, for which all rules are evaluated plainly
 )
 PART = 1 << 16  # combinations for which a rule is evaluated at once
-MOST_COMBINATIONS = 1 << 25  # of the fields of one rule
+MOST_COMBINATIONS = 1 << 24  # of the fields of one rule
 _plainly: Any = jit(jax.vmap(violations, in_axes=(None, 0)))
 
 

@@ -408,6 +408,7 @@ def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
 
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
+MOST_CHECKED = 1 << 27  # combinations of which `codesign verify` writes down what stands for them
 MOST_ROOTS = 5_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
@@ -460,9 +461,12 @@ class GroupOracle(AbstractModelOracle):
         space, scenario = self.problem.space, self.problem.scenario
         outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
         fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
-        if outer.combinations <= MOST_LISTED or outer.size(fixed, MOST_BOUNDED) <= MOST_BOUNDED:
+        few = outer.combinations <= MOST_LISTED
+        if few or outer.size(fixed, MOST_BOUNDED) <= MOST_BOUNDED:
             legal = outer.plans(fixed) if outer.plan else {}
-            return distinct_plans([scenario], space, legal, self._free), ""
+            many = f"{space.combinations:,} combinations of plan values are too many for a proof that can be checked"
+            why = "" if few or space.combinations <= MOST_CHECKED else f"{many}; all that are legal were searched"
+            return distinct_plans([scenario], space, legal, self._free), why
         plans = space.legal_sample(scenario, TRIED)
         kept = [i for i, name in enumerate(space.plan) if name not in free]
         table = np.unique(plans[:, kept], axis=0)
