@@ -149,6 +149,8 @@ def test_rare_legal_plans_are_listed_and_drawn(monkeypatch):
     assert len(np.unique(drawn, axis=0)) == len(drawn)
     assert Rules(study.space.lists, study.scenario)(dict(zip(study.space.plan, drawn.T, strict=True)))[0].all()
     assert GroupOracle(study.problem, rows_of(study.problem)).doubt == ""  # a search bounds them all
+    monkeypatch.setattr(node_relaxation, "MOST_LISTED", 1_000_000)
+    assert GroupOracle(study.problem, rows_of(study.problem)).doubt == ""
     monkeypatch.setattr(node_relaxation, "MOST_CHECKED", MOST_LISTED)
     every = GroupOracle(study.problem, rows_of(study.problem))
     assert "too many for a proof that can be checked; all that are legal were searched" in every.doubt
