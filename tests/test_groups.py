@@ -190,6 +190,7 @@ def test_orders_that_no_walk_proves_count_only_where_plans_are_too_many(problem:
 
 def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped: GroupOracle, monkeypatch):
     monkeypatch.setattr(groups, "MOST_LISTED", 10)
+    monkeypatch.setattr(groups, "MOST_BOUNDED", 10)
     monkeypatch.setattr(groups, "TRIED", 60)
     some = GroupOracle(problem, rows_of(problem), 256)
     trace = Certified(convexity_samples=64, explain=False).search(some, Wanted(problem.objective.goal), 0)

@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from codesign.config import study_from_config
+from codesign.config.checks import check_plan
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import Plan, SupportedLayouts, Transformer
+from codesign.search.branch_and_bound import node_relaxation
+from codesign.search.branch_and_bound.node_relaxation import GroupOracle
+from codesign.search.branch_and_bound.oracle import rows_of
+from codesign.study.design_space import MOST_LISTED
 from codesign.study.feasible_plans import Rules, violations
 
 SERVING = ("workload=at_rate", "space=every_serving_plan")
@@ -86,6 +91,69 @@ def test_a_space_says_what_it_is():
         f" 1,024, 17 step budgets from 64 to 16,384: {count:,} plans"
     )
     assert study_from_config("workload=at_rate").space.text(study.scenario) == ""
+
+
+@pytest.mark.slow
+def test_a_claim_says_which_values_an_axis_leaves_out():
+    where = ("model=gpt_oss_120b", "accelerator=h200", "++space.plan.device_count=[32]")
+    cut = study_from_config(*SERVING, *where, "framework=sglang")
+    plan = Plan(**{name: jnp.asarray(value) for name, value in {"tp": 32.0, "ep": 2.0, "etp": 16.0}.items()})
+    layouts, model = cut.scenario.workload.layouts, cut.scenario.workload.model
+    assert all(float(value) <= 0 for value in layouts.violations(model, plan).values())  # SGLang: --tp 32 --ep 2
+    assert 16 not in cut.space.plan["etp"]
+    assert "by tp, pp, ep, etp (up to 8) and attention_dp" in cut.space.text(cut.scenario)
+    some = study_from_config(*SERVING, *where, "framework=vllm_async", "space.plan.ep=powers")
+    assert "by tp, pp, ep (powers of two), etp and attention_dp" in some.space.text(some.scenario)
+    apart = study_from_config(
+        "workload=disaggregated_at_rate", "prefill=same", "space=every_disaggregated_plan", "model=llama31_8b",
+        "framework=vllm_async", "accelerator=h200", "++space.plan.device_count=[8,16]",
+    )  # fmt: skip
+    assert "by prefill_devices (0, 8 or 16), prefill_tp" in apart.space.text(apart.scenario)
+    trained = study_from_config("model=llama31_8b", "space=every_training_plan", "cluster.device_count=64")
+    text = trained.space.text(trained.scenario)
+    assert "by tp (up to 8), pp, ep, cp, virtual_stages (up to 8), recompute" in text
+    assert "offload_optimizer (0 or 1)" in text
+
+
+@pytest.mark.slow
+def test_engines_give_stages_a_layer_more_or_less():
+    """vLLM and SGLang divide 61 layers over 32 stages: 29 have two, 3 have one."""
+    axis = axes("model=deepseek_v3", "accelerator=gb200", "framework=sglang", "++space.plan.device_count=[64]")["pp"]
+    assert axis == [1, 2, 4, 8, 16, 32]
+    with pytest.raises(ConfigError, match=r"plan\.pp = 64 exceeds model layers = 61"):
+        check_plan(study_from_config(
+            *SERVING, "model=deepseek_v3", "framework=none", "cluster.device_count=64", "plan.tp=1", "plan.pp=64",
+            "plan.micro_batch=64",
+        ).scenario)  # fmt: skip
+    with pytest.raises(ConfigError, match=r"plan\.prefill_pp = 64 exceeds model layers = 61"):
+        check_plan(study_from_config(
+            "workload=disaggregated_at_rate", "prefill=same", "model=deepseek_v3", "framework=none",
+            "cluster.device_count=64", "~space.plan.device_count",
+            "plan.prefill_devices=64", "plan.prefill_pp=64", "plan.tp=1", "plan.micro_batch=64",
+        ).scenario)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_rare_legal_plans_are_listed_and_drawn(monkeypatch):
+    """Of 25 million combinations some hundred are legal: drawn one by one, none of 16 million would be."""
+    study = study_from_config(
+        "model=llama31_8b", "space=every_training_plan", "cluster.device_count=8", "workload.global_batch=8",
+        "space.plan.tp=[1,2,3,4,5,6,7,8]", "space.plan.pp=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
+        "space.plan.cp=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
+        "space.plan.virtual_stages=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
+        "space.plan.micro_batch=[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
+    )  # fmt: skip
+    assert study.space.combinations > MOST_LISTED
+    drawn = study.space.legal_sample(study.scenario, 10**6)
+    assert len(drawn) == study.space.size(study.scenario) > 1000
+    assert len(np.unique(drawn, axis=0)) == len(drawn)
+    assert Rules(study.space.lists, study.scenario)(dict(zip(study.space.plan, drawn.T, strict=True)))[0].all()
+    assert GroupOracle(study.problem, rows_of(study.problem)).doubt == ""  # a search bounds them all
+    monkeypatch.setattr(node_relaxation, "MOST_LISTED", 1_000_000)
+    assert GroupOracle(study.problem, rows_of(study.problem)).doubt == ""
+    monkeypatch.setattr(node_relaxation, "MOST_CHECKED", MOST_LISTED)
+    every = GroupOracle(study.problem, rows_of(study.problem))
+    assert "too many for a proof that can be checked; all that are legal were searched" in every.doubt
 
 
 def test_training_axes_divide_layers_and_batch():

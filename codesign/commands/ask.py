@@ -37,6 +37,7 @@ from .candidates import Candidate, study_of
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
 from .questions import Question, refuse_search, serving_question, training_question
+from .remarks import say_idle
 from .setup import prepare_jax
 from .terminal import console
 from .what_to_buy import (
@@ -227,6 +228,7 @@ def _candidate_space(question: Question, candidate: Candidate) -> CandidateSpace
     """
     study = study_from_config(*candidate.overrides)
     scenario = study.scenario
+    say_idle(scenario, candidate.overrides)
     rack = rack_of(scenario) if isinstance(scenario.workload, AbstractServing) else 0
     coarse = tuple(f"space.plan.{name}={POWERS}" for name, word in study.space.words.items() if word == EVERY)
     formats = "".join(f"; {line}" for line in format_lines(scenario)[:1])

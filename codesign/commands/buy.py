@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from ..core.atomic_files import frame_bytes, make_folder, write_files
 from ..core.errors import ConfigError
+from ..core.json_yaml import dumps
 from ..core.units import YEAR_S
 from .api_prices import ApiPrices, api_prices, usd_per_request
 from .ask import QuestionAnswer, answered
@@ -28,7 +29,8 @@ from .what_to_buy import MONTH_S, money, power
 HORIZON = "4y"
 YEARLY_COST = "objective.minimise=usd_per_million_tokens*tokens_per_s/1e6"
 """Goal of a job whose devices are kept when it has ended: dollars a second, not dollars a token."""
-FRAME = "buy.parquet"
+FRAME, QUESTION_FILE = "buy.parquet", "buy.json"
+"""Table of the products, and the question with the folders of its jobs."""
 BUY_OPTIONS = ("--on", "--show-config", "--devices", "--region", "--api")
 """Options that a job cannot have: the products are those of all jobs, and the demand decides the counts."""
 
@@ -62,18 +64,29 @@ def buy(options: argparse.Namespace, words: Sequence[str], parsed: Parsed, root:
     """
     prices = api_prices(options.api) if options.api else None
     jobs = jobs_of(options, parsed)
-    years = number(options.horizon or HORIZON, "s", "--horizon", "4y") / YEAR_S
-    if years <= 0:
-        raise ConfigError(f"--horizon {options.horizon!r}: more than no time, as in 4y")
+    years = years_of(options)
     result = [answered(job.question, job.options, job.words, Path(root)) for job in jobs]
-    table = costs(accelerators(options.on), [shlex.join(job.words[:2]) for job in jobs], result, years)
+    table = costs(accelerators(options.on), names_of(jobs), [answer.joint.table for answer in result], years)
     if prices is not None:
         table = with_api(table, api_usd_per_s(prices, jobs, result), years)
     folder = result[-1].folder.parent / f"{result[-1].folder.name}_buy"
     make_folder(folder)
-    write_files({folder / FRAME: frame_bytes(table)})
+    said = {"command": shlex.join(words), "jobs": [answer.folder.name for answer in result]}
+    write_files({folder / FRAME: frame_bytes(table), folder / QUESTION_FILE: f"{dumps(said, indent=2)}\n".encode()})
     _show(table, [shlex.join(job.words) for job in jobs], years, folder, words)
     return 0 if bool(table["feasible"].iloc[0]) else 2
+
+
+def years_of(options: argparse.Namespace) -> float:
+    """The horizon in years.
+
+    Raises:
+        ConfigError: no length of time.
+    """
+    years = number(options.horizon or HORIZON, "s", "--horizon", "4y") / YEAR_S
+    if years <= 0:
+        raise ConfigError(f"--horizon {options.horizon!r}: more than no time, as in 4y")
+    return years
 
 
 def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
@@ -113,23 +126,25 @@ def jobs_of(options: argparse.Namespace, parsed: Parsed) -> list[PurchaseJob]:
     return jobs
 
 
-def costs(
-    products: Sequence[str], names: Sequence[str], answers: Sequence[QuestionAnswer], years: float
-) -> pd.DataFrame:
+def names_of(jobs: Sequence[PurchaseJob]) -> list[str]:
+    """Command and model of each job."""
+    return [shlex.join(job.words[:2]) for job in jobs]
+
+
+def costs(products: Sequence[str], names: Sequence[str], tables: Sequence[pd.DataFrame], years: float) -> pd.DataFrame:
     """A row for each product: devices of each job, capital, cost of a month and of the horizon; the cheapest first.
 
     Args:
         products: accelerators.
         names: of the jobs.
-        answers: the answers to each job.
+        tables: candidates of each job.
         years: the horizon; what is bought is kept for all of it.
     """
     rows = list[dict[str, Any]]()
     for product in products:
         row: dict[str, Any] = {"product": product, "feasible": True, "why": ""}
         total = {"devices": 0.0, "capex_usd": 0.0, "provisioned_power_w": 0.0, "usd_per_month": 0.0}
-        for number_, (name, answer) in enumerate(zip(names, answers, strict=True)):
-            table = answer.joint.table
+        for number_, (name, table) in enumerate(zip(names, tables, strict=True)):
             best = table[table["varied.accelerator"] == product].iloc[0]
             if not best["feasible"]:
                 row |= {"feasible": False, "why": row["why"] or f"{name}: {best['why']}"}
@@ -219,6 +234,7 @@ def _show(table: pd.DataFrame, jobs: Sequence[str], years: float, folder: Path, 
         out.print("assumed  every job has devices of its own, kept over the whole horizon", highlight=False)
     else:
         out.print("no product does every job within its limits", highlight=False)
+    out.print(f"codesign verify {folder}   checks the proofs of all jobs and the sums", highlight=False, soft_wrap=True)
     out.print(f"table: {folder / FRAME}   from: {shlex.join(['codesign', *words])}", highlight=False, soft_wrap=True)
 
 

@@ -37,7 +37,7 @@ from ..search.results import busy_links, numbers_in, numbers_of, ops, priced
 from ..study.objective import feasible, share_text
 from ..uncertainty import Interval, uncertain, with_room
 from .memory_fit import chance_text
-from .remarks import Explanation, of_metric, print_explanations, say_default, say_devices, say_trace, warn
+from .remarks import Explanation, of_metric, print_explanations, say_default, say_devices, say_idle, say_trace, warn
 from .setup import prepare_jax
 from .terminal import console, counts_text, job_text, plain_table
 
@@ -454,6 +454,7 @@ def evaluate_design(
         print(text, file=sys.stderr)
     say_default(overrides)
     say_devices(overrides)
+    say_idle(scenario, overrides)
     warn(unusual(scenario, provenance=provenance))
     say_trace(provenance)
     for line in format_lines(scenario):

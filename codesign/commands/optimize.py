@@ -45,6 +45,7 @@ from .remarks import (
     print_explanations,
     say_default,
     say_devices,
+    say_idle,
     say_not_held,
     say_trace,
     unusual_answer,
@@ -254,6 +255,7 @@ def optimize(overrides: list[str], root: Path | str = "runs", *, explain: bool =
     say_default(overrides)
     say_devices(list(study.overrides), study.space, counted)
     say_not_held(study, overrides)
+    say_idle(study.scenario, overrides)
     warn(study.unusual)
     say_trace(study.provenance)
     folder = new_folder(Path(root), run_name(study))

@@ -431,8 +431,23 @@ def _check_names(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
         name = word.partition("=")[0]
         if word == "--":
             return
+        if name.startswith("--") and name not in options and (said := _as_override(words, word)):
+            raise ConfigError(f"{words[0]}: unknown option {name!r}: a field of the plan is an override, write {said}")
         if name.startswith("--") and not any(option.startswith(name) for option in options):
             raise ConfigError(f"{words[0]}: unknown option {name!r}{suggestion(name, options)}")
+
+
+def _as_override(words: Sequence[str], word: str) -> str:
+    """`plan.ep=4` for `--ep 4`; empty where no plan has such a field."""
+    name, given, value = word.removeprefix("--").replace("-", "_").partition("=")
+    from ..model.workloads.plan_fields import (
+        plan_field,
+    )  # of a mistake alone: it takes JAX, which other commands do not
+
+    if plan_field(name) is None:
+        return ""
+    after = words[words.index(word) + 1 : words.index(word) + 2]
+    return f"plan.{name}={value if given else ''.join(text for text in after if not text.startswith('-')) or 'VALUE'}"
 
 
 def _negative_values(words: list[str]) -> list[str]:

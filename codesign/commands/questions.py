@@ -35,7 +35,10 @@ SPACES = (
 INPUT, OUTPUT = "2048", "512"
 HALF = 0.5  # of the draws in which a load is sustained where nobody asks for more
 SEQUENCE, BATCH = "8192", "4M"
-DEFAULT_AXES = "space.plan.loss_chunks=[1,16], space.plan.offload_activations=[0,0.5], space.plan.schedule=[1f1b,zb_v]"
+DEFAULT_AXES = (
+    "space.plan.loss_chunks=[1,16], space.plan.offload_activations=[0,0.5],"
+    " space.plan.reduce_grads_every_microbatch=[0,1], space.plan.schedule=[1f1b,zb_v]"
+)
 """Fields of a training plan that `every_training_plan` leaves as they are: with them all, no proof ends in a minute."""
 NO_RATE = "percentiles are of requests that come at a rate: add --rate 30/s"
 
@@ -157,9 +160,8 @@ def training_question(options: argparse.Namespace) -> Question:
     assumed.append((f"{batch:,} sequences ({batch * sequence / 1e6:.3g} M tokens) a step", "--batch"))
     assumed.append(("nothing fails", "reliability=NAME (`codesign list reliability`)"))
     if not any(text.lstrip("+~").startswith(("space=", "space.plan.")) for text in options.overrides):
-        assumed.append(
-            ("a loss in one piece, activations kept on the device, stages of equal length in 1f1b", DEFAULT_AXES)
-        )
+        defaults = "a loss in one piece, activations kept on the device, gradients reduced every micro-batch"
+        assumed.append((f"{defaults}, stages of equal length in 1f1b", DEFAULT_AXES))
     suffix, formats = _format(options, FORMATS[0])
     overrides += formats
     if options.format is None:
@@ -292,7 +294,11 @@ def _confidence(options: argparse.Namespace) -> float:
 def _counts(options: argparse.Namespace) -> tuple[int, ...]:
     if options.devices is None:
         return ()
-    result = sorted({int(count_of(text, "--devices")) for text in options.devices.split(",") if text.strip()})
+    said = [count_of(text, "--devices") for text in options.devices.split(",") if text.strip()]
+    for count in said:
+        if not count.is_integer():
+            raise ConfigError(f"--devices {count:g} is not a whole number; take {count // 1:g} or {count // 1 + 1:g}")
+    result = sorted({int(count) for count in said})
     if not result:
         raise ConfigError("--devices: name counts, as in --devices 64 or --devices 32,64,128")
     return tuple(result)

@@ -14,12 +14,15 @@ from ..config import Study
 from ..config.as_sold import Difference
 from ..config.checks import not_held
 from ..config.composition import admit, combinations, composed
+from ..config.consistency import idle_fields
 from ..config.device_counts import COUNT, left_open, listed
+from ..config.groups import expand
 from ..config.least_devices import ANOTHER
 from ..config.plausibility import Unusual, unusual
 from ..config.starting import defaults_line, framework_line, names, precision_line
 from ..core.fields import walk, with_numpy
 from ..core.json_yaml import is_mapping
+from ..model.scenario import Scenario
 from ..model.workloads.base import OTHERS, Words
 from ..model.workloads.plan_fields import plan_field
 from ..report.labels import counted, meaning, metric, unit_of, variable
@@ -53,6 +56,17 @@ def say_not_held(study: Study, overrides: list[str]) -> None:
     """One line for each plan field that somebody typed and that varies all the same."""
     for line in not_held(study.space, overrides):
         print(f"codesign: {line}", file=sys.stderr)
+
+
+def say_idle(scenario: Scenario, overrides: Sequence[str]) -> None:
+    """One line for each plan field that somebody typed and that changes nothing of this job."""
+    idle, usual = idle_fields(scenario), type(scenario.plan)()
+    for text in overrides:
+        key, _, value = text.lstrip("+~").partition("=")
+        listed = expand(key.removeprefix("space."))
+        name = listed.removeprefix("plan.")
+        if name in idle and listed != name and value != f"{float(getattr(usual, name) or 0.0):g}":
+            print(f"codesign: {key} = {value} changes nothing: {idle[name]}", file=sys.stderr)
 
 
 def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str:

@@ -28,6 +28,7 @@ from ..model.workloads.goodput import AbstractOpenServing
 from ..model.workloads.plan_fields import plan_field, plan_numbers, plan_value, words_of
 from ..study.design_space import DesignSpace
 from ..study.objective import POSITIVE, Objective, feasible, share_text
+from .consistency import idle_fields
 from .groups import PACKAGES, available, expand
 from .memory_advice import TIERS, capacity_of, legal_values
 from .memory_advice import does_not_fit as does_not_fit
@@ -306,6 +307,9 @@ def check_reach(scenario: Scenario, devices: float | None = None) -> None:
         )
 
 
+NO_POOL = "this job has no prompts"
+
+
 def check_plan(scenario: Scenario) -> None:
     """Every rule of the workload must hold for the plan.
 
@@ -321,6 +325,9 @@ def check_plan(scenario: Scenario) -> None:
     apart = float(getattr(scenario.plan, "ffn_devices", 0.0))
     if apart > 0 and not scenario.workload.ffn_apart:  # the same
         raise ConfigError(f"plan.ffn_devices = {apart:g}: {type(scenario.workload).__name__} {BESIDE}")
+    pool = float(getattr(scenario.plan, "prefill_devices", 0.0))
+    if pool > 0 and not scenario.workload.two_pools:  # the same
+        raise ConfigError(f"plan.prefill_devices = {pool:g}: {idle_fields(scenario).get('prefill_devices', NO_POOL)}")
     rule = _first_broken(scenario)
     if rule:
         text = _broken(rule, scenario)

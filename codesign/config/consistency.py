@@ -9,6 +9,7 @@ from ..core.errors import ConfigError
 from ..core.fields import as_leaf
 from ..model.networks.fabrics import AbstractFabric, FatTree, FoldedClos
 from ..model.scenario import Cluster, Scenario
+from ..model.workloads import AbstractServing
 from ..model.workloads.goodput import (
     ENGINE,
     FOREVER_S,
@@ -22,11 +23,15 @@ from ..model.workloads.goodput import (
     below_the_floor,
     over_the_rate,
 )
+from ..model.workloads.plan import PREFILL
 from ..model.workloads.pools_under_load import AbstractPoolsUnderLoad, DisaggregatedAtRate, DisaggregatedGoodput
 from ..search.results import numbers_of
 from ..study.objective import feasible
 
-__all__ = ["at_rate", "box_of", "check_boxes", "check_experts", "check_images", "check_levels", "check_load"]
+__all__ = [
+    "at_rate", "box_of", "check_boxes", "check_experts", "check_images", "check_levels", "check_load",
+    "idle_fields",
+]  # fmt: skip
 
 
 # Checks of arrival rates and SLOs, with messages that name configuration keys.
@@ -218,3 +223,31 @@ def box_of(fabric: AbstractFabric) -> float:
         return 1.0
     reach = float(fabric.reach())
     return reach if reach <= LARGEST_BOX and reach.is_integer() else 1.0
+
+
+OF_TRAINING = (
+    "virtual_stages", "schedule", "first_stage_less", "last_stage_less", "recompute", "recompute_share",
+    "recompute_modules", "zero", "reduce_grads_every_microbatch", "prefetch", "loss_chunks", "offload_activations",
+    "offload_modules", "offload_optimizer", "offload_gradients", "partition_activations", "sequence_parallel_regather",
+    "dp_overlap",
+)  # fmt: skip
+OF_SERVING = ("token_budget", "attention_dp", "offload_kv_cache", "pool_kv_cache", "prefill_devices", *PREFILL)
+OF_EXPERTS = ("ep", "etp", "ep_overlap", "prefill_ep", "prefill_etp")
+
+
+def idle_fields(scenario: Scenario) -> dict[str, str]:
+    """Plan field -> why it changes nothing of a scenario, whatever its value and the rest of the plan."""
+    work, result = scenario.workload, dict[str, str]()
+    model = getattr(work, "model", None)
+    if hasattr(work, "global_batch"):
+        result |= dict.fromkeys(OF_SERVING, "it is of serving")
+    if isinstance(work, AbstractServing):
+        result |= dict.fromkeys(OF_TRAINING, "it is of training")
+        if not work.two_pools:
+            why = "prompts are computed beside decodes; choose workload=disaggregated prefill=same"
+            result |= dict.fromkeys(("prefill_devices", *PREFILL), why)
+    if model is not None and hasattr(model, "feed_forward"):
+        result |= dict.fromkeys(("row_shards", "column_shards"), "it is of embedding tables")
+        if not model.has_experts:
+            result |= dict.fromkeys(OF_EXPERTS, f"{model.name or 'this model'} has no experts")
+    return result

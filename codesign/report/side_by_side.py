@@ -101,7 +101,8 @@ def sentences(comparison: Comparison) -> list[str]:
     ranked = comparison.feasible
     lines: list[str] = []
     if ranked.empty:
-        return [f"None of the {len(comparison.table)} candidates has a design: {_reasons(comparison)}"]
+        none = f"None of the {len(comparison.table)} candidates has a design: {_reasons(comparison)}"
+        return [none, *_impossible(comparison)]
     best, least = ranked.iloc[0], "most" if comparison.maximised else "least"
     goal = comparison.label(comparison.goal)
     goal = goal if goal[:2].isupper() else goal[:1].lower() + goal[1:]
@@ -160,7 +161,20 @@ def space_sentences(comparison: Comparison) -> list[str]:
         else:
             text = f"{'proven the best of' if row['certified'] else 'looked at, without proof:'} {row['space']}"
         result.append(f"{row['candidate']}: {text}.")
-    return result
+    return result + _impossible(comparison)
+
+
+def _impossible(comparison: Comparison) -> list[str]:
+    """Space of each candidate that has no design, where that is proven of the limits as they were asked for."""
+    table = comparison.table[~comparison.table["feasible"].astype(bool)]
+    if not {"space", "certified", "overrides"} <= {*table.columns}:
+        return []
+    proven = table[table["certified"].fillna(False).astype(bool) & (table["space"].fillna("") != "")]
+    return [
+        f"{row['candidate']}: proven that none keeps all limits of {row['space']}."
+        for _, row in proven.iterrows()
+        if "search=robust" not in str(row["overrides"])  # which asks for more than the limits
+    ]
 
 
 def price_sentences(comparison: Comparison) -> list[str]:

@@ -83,13 +83,13 @@ class RobustOracle(AbstractModelOracle):
         if scenario is not None:
             return self.inner.screening(plan, u, scenario)
         parts = [self.inner.screening(plan, u, case) for case in self.scenarios]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(self.scenarios):
+        screened = [part for part in parts if part is not None]
+        if len(screened) < len(self.scenarios):
             return None
-        worst = np.argmax([part.affine[..., 0] for part in known], axis=0)  # at u = 0; any case is as low as the worst
-        affine = np.take_along_axis(np.stack([part.affine for part in known]), worst[None, ..., None], axis=0)[0]
-        exact = np.max([part.exact for part in known], axis=0)
-        return Tangents(exact, affine, np.max([part.broken for part in known], axis=0))
+        worst = np.argmax([part.affine[..., 0] for part in screened], axis=0)  # at u = 0
+        affine = np.take_along_axis(np.stack([part.affine for part in screened]), worst[None, ..., None], axis=0)[0]
+        exact = np.max([part.exact for part in screened], axis=0)
+        return Tangents(exact, affine, np.max([part.broken for part in screened], axis=0))
 
     def values(
         self, plan: np.ndarray, u: np.ndarray, scenario: Scenario | None = None

@@ -26,8 +26,8 @@ from .feasible_plans import Rules, TooManyPlans
 from .plan_axes import axes_text, check_word, generated_axes
 
 __all__ = [
-    "MOST_LISTED", "Continuous", "DesignSpace", "Ratio", "Variable", "ends_of", "levels", "moved_by", "ordered",
-    "shown",
+    "MOST_BOUNDED", "MOST_LISTED", "Continuous", "DesignSpace", "Ratio", "Variable", "ends_of", "levels", "moved_by",
+    "ordered", "shown",
 ]  # fmt: skip
 
 
@@ -147,6 +147,7 @@ def ends_of(hardware: Mapping[str, Mover], scenario: Scenario) -> dict[str, dict
 
 LOOKED_AT, MOST_LOOKS = 1 << 18, 64  # random combinations decoded at once while legal ones are sought, and how often
 MOST_LISTED = 20_000_000  # combinations that are listed one by one
+MOST_BOUNDED = 5_000_000  # legal plans of many more combinations that are listed, since their rules leave few
 MAX_LISTS = 16  # lists of legal plans that are kept for whoever asks again, as a run does three times and each job
 _listed: OrderedDict[Any, tuple[np.ndarray, dict[str, int]]] = OrderedDict()
 
@@ -384,19 +385,19 @@ class DesignSpace:
         size = self.size(scenario)
         return f"{text}: {f'{size:,.0f}' if size < math.inf else f'more than {MOST_LISTED:,}'} plans"
 
-    def size(self, scenario: Scenario) -> float:
-        """Legal plans; inf where there are more than are listed one by one."""
+    def size(self, scenario: Scenario, most: int = MOST_LISTED) -> float:
+        """Legal plans; inf where there are more than `most`, as far as that is seen while fields are joined."""
         try:
-            return float(len(self._legal(scenario)[0]))
+            return float(len(self._legal(scenario, most)[0]))
         except TooManyPlans:
             return math.inf
 
-    def _legal(self, scenario: Scenario) -> tuple[np.ndarray, dict[str, int]]:
+    def _legal(self, scenario: Scenario, most: int = MOST_LISTED) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations, rule -> combinations that break it), kept for whoever asks again."""
         rules = Rules(self.lists, scenario)
         key = (tuple((name, values.tobytes()) for name, values in self.lists.items()), _numbers(scenario, rules.read))
         if key not in _listed:
-            _listed[key] = rules.of_all(MOST_LISTED)
+            _listed[key] = rules.of_all(most)
             if len(_listed) > MAX_LISTS:
                 _listed.popitem(last=False)
         return _listed[key]
@@ -413,6 +414,10 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
+        if self.combinations > MOST_LISTED and self.size(scenario, MOST_BOUNDED) < math.inf:  # too rare to be met
+            numbers = self._legal(scenario)[0]
+            numbers = np.sort(rng.choice(numbers, min(most, len(numbers)), replace=False))
+            return np.stack(list(self.decoded(numbers).values()), axis=-1)
         is_legal, count = self._is_legal(scenario), 0
         result: list[np.ndarray] = []
         for _ in range(MOST_LOOKS):

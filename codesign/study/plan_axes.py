@@ -240,21 +240,26 @@ def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scena
         return ""
     layouts = getattr(scenario.workload, "layouts", None)
     who = f"{layouts.engine} runs" if layouts is not None and layouts.engine else "the rules of plans allow"
-    devices = _inputs(plan, scenario).devices
+    inputs = _inputs(plan, scenario)
+    devices = inputs.devices
     counts = [f"{count:,}" for count in devices]
-    few = " or ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
+    few = _some(counts)
     step = devices[0]
     if len(devices) > 2 and list(devices) == list(range(step, devices[-1] + 1, step)):
         where = f"{counts[0]}, {counts[1]} ... {counts[-1]}"
     else:
         where = few if len(counts) <= MOST_NAMED else f"{len(counts)} counts from {counts[0]} to {counts[-1]}"
-    *most, last = degrees
+    powers = [words[name] == POWERS for name in degrees]
+    uncut = layouts is not None and layouts.whole_experts
+    *most, last = [
+        f"{name}{_left_out(name, plan[name], inputs, powers=power and not all(powers), uncut_experts=uncut)}"
+        for name, power in zip(degrees, powers, strict=True)
+    ]
     by = (
         f"{', '.join(most)} and {last}" if most else last
     )  # other fields of the plan, which trainers have many of, stay
     text = f"every layout by {by} that {who} on {where} device{'' if counts == ['1'] else 's'}"
-    kinds = ["powers of two" if words.get(name) == POWERS else "" for name in degrees]
-    text += " with degrees that are powers of two" if all(kinds) else ""
+    text += " with degrees that are powers of two" if all(powers) else ""
     parts = [_sizes(name, plan[name], words.get(name, "")) for name in SIZES if name in plan]
     names = {*words, *SIZES, "device_count"}
     parts += [f"{name} {_listed(values)}" for name, values in plan.items() if name not in names]
@@ -262,6 +267,34 @@ def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scena
 
 
 SIZES = {"micro_batch": "batch", "token_budget": "step budget", "prefill_token_budget": "step budget of prompts"}
+
+
+def _left_out(name: str, values: Sequence[Any], inputs: AxisInputs, *, powers: bool, uncut_experts: bool) -> str:
+    """Words for the values of a field that its axis leaves out, ` (up to 8)`; empty where it has every value.
+
+    Args:
+        name: of the field.
+        values: of its axis.
+        inputs: of its rule.
+        powers: it has powers of two alone, and other fields have more.
+        uncut_experts: the engine cuts no experts that it spreads.
+    """
+    if name == "prefill_devices":  # any count is a pool
+        return f" ({_some([f'{value:,}' for value in values])})"
+    if name == "offload_optimizer":
+        return " (0 or 1)"
+    most = {"virtual_stages": MAX_CHUNKS}
+    if inputs.trains:
+        most["tp"] = inputs.domain
+    if inputs.experts and not uncut_experts:
+        most |= {"etp": MOST_CUT, "prefill_etp": MOST_CUT}
+    beyond = name == "virtual_stages" or max(*inputs.devices, *inputs.pools) > most.get(name, math.inf)
+    said = [*(["powers of two"] if powers else []), *([f"up to {most[name]}"] if name in most and beyond else [])]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _some(texts: Sequence[str]) -> str:
+    return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def _sizes(name: str, values: Sequence[Any], word: str) -> str:

@@ -24,8 +24,8 @@ from .spreads import SHARE, spreads
 
 __all__ = [
     "LOAD", "Drawn", "Regret", "Wins", "as_columns", "at_centre", "ends", "intervals", "intervals_of",
-    "metrics_under_draws", "numbers_in_draws", "of_designs", "over_the_load", "quantile", "trace_with_draws", "uncertain", "under_draws",
-    "wins", "with_room", "without_ends", "without_goals", "without_numbers",
+    "metrics_under_draws", "numbers_in_draws", "of_designs", "over_the_load", "quantile", "trace_with_draws",
+    "uncertain", "under_draws", "wins", "with_room", "without_ends", "without_goals", "without_numbers",
 ]  # fmt: skip
 
 

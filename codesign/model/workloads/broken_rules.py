@@ -125,6 +125,8 @@ class SupportedLayouts(Module):
                 f"{ranks:g} ranks of {self.engine} neither divide {heads:g} key-value heads nor are a multiple of them"
             )
             return f"{tp}, {groups}: {said}{runs}"
+        if rule == "engine_experts" and not model.has_experts:
+            return f"{ep}: {model.name or 'this model'} has no experts to spread"
         if rule == "engine_experts":
             said = f"{self.engine} spreads whole experts over all ranks: plan.{pool}etp = 1, plan.{pool}ep counts them"
             return f"{ep} of {tp}: {said}{runs}"
@@ -158,8 +160,10 @@ def broken(workload: Any, rule: str, layout: Layout) -> str | None:
         "layers": lambda: (
             broken_ends(workload, layout)
             or (
-                f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not divide"
-                f" model layers = {float(model.layers):g} into equal chunks"
+                f"plan.pp = {ranks['pp']:g} exceeds model layers = {float(model.layers):g}: a stage has one or more"
+                if not trains
+                else f"plan.pp = {ranks['pp']:g} with plan.virtual_stages = {float(plan.virtual_stages):g} does not"
+                f" divide model layers = {float(model.layers):g} into equal chunks"
                 f" ({float(workload.layers_per_stage(layout)):g} layers a stage;"
                 " Megatron: num_layers % (pipeline stages * virtual stages) = 0)"
             )
@@ -373,7 +377,7 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
-        "layers": at_least(workload.layers_per_stage(layout) * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
+        "layers": at_least(plan.pp / at_least(model.layers, 1.0) - 1, 0.0),  # engines give stages a layer more or less
         "experts": unspread_ranks(model, layout, layout.dp * plan.cp) + plan.capacity_factor,
         "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "cache": undivided_cache(model, plan),

@@ -144,6 +144,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
+            "prefill_layers": at_least(pool.plan.pp / at_least(self.model.layers, 1.0) - 1, 0.0),
             "prefill_experts": unspread_ranks(self.model, pool, devices / engine),
         }
         beside |= {f"prefill_{name}": value for name, value in self.layouts.violations(self.model, pool.plan).items()}
@@ -164,6 +165,10 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": (
                 f"plan.prefill_tp = {float(pool.tp):g}{_groups(pool)} does not divide model heads ="
                 f" {float(self.model.attention.heads):g}"
+            ),
+            "prefill_layers": (
+                f"plan.prefill_pp = {float(pool.pp):g} exceeds model layers ="
+                f" {float(self.model.layers):g}: a stage has one or more"
             ),
             "prefill_experts": (
                 f"plan.prefill_ep = {float(pool.ep):g} must be at most twice the model's experts and divide the"

@@ -173,11 +173,10 @@ class StaticBatch(AbstractServing):
     def violations(self, layout: Layout) -> dict[str, Array]:
         """Divisibility of heads, devices, experts and the batch's parts; no stage without layers."""
         plan, model = layout.plan, self.model
-        per_stage = self.layers_per_stage(layout)
         return {
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
             "heads": indivisible(model.attention.heads, plan.tp),
-            "layers": at_least(per_stage * (plan.pp - 1) / at_least(model.layers, 1.0) - 1, 0.0),
+            "layers": at_least(plan.pp / at_least(model.layers, 1.0) - 1, 0.0),
             "experts": unspread_ranks(model, layout, layout.dp * plan.cp) + plan.capacity_factor,
             "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order + at_least(plan.decode_cp - 1, 0.0),
             "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),

@@ -18,7 +18,7 @@ from ...core.fields import replace
 from ...curvature import Judgement, judge
 from ...model.scenario import Scenario
 from ...staging import distinct_plans, fields_without_rules
-from ...study.design_space import MOST_LISTED, DesignSpace
+from ...study.design_space import MOST_BOUNDED, MOST_LISTED, DesignSpace
 from ..base import Problem
 from .model_oracle import AbstractModelOracle, Oracle
 from .oracle import Rows, Tangents, relayed
@@ -410,7 +410,8 @@ def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
 
 
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
-MOST_ROOTS = 2_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
+MOST_CHECKED = 1 << 27  # combinations of which `codesign verify` writes down what stands for them
+MOST_ROOTS = 5_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
@@ -461,10 +462,13 @@ class GroupOracle(AbstractModelOracle):
         """Legal combinations of the other fields, and why these are not all of them."""
         space, scenario = self.problem.space, self.problem.scenario
         outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
-        if outer.combinations <= MOST_LISTED:
-            fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
+        fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
+        few = outer.combinations <= MOST_LISTED
+        if few or outer.size(fixed, MOST_BOUNDED) <= MOST_BOUNDED:
             legal = outer.plans(fixed) if outer.plan else {}
-            return distinct_plans([scenario], space, legal, self._free), ""
+            many = f"{space.combinations:,} combinations of plan values are too many for a proof that can be checked"
+            why = "" if few or space.combinations <= MOST_CHECKED else f"{many}; all that are legal were searched"
+            return distinct_plans([scenario], space, legal, self._free), why
         plans = space.legal_sample(scenario, TRIED)
         columns = [i for i, name in enumerate(space.plan) if name not in free]
         table = np.unique(plans[:, columns], axis=0)
