@@ -111,7 +111,7 @@ def test_a_claim_says_which_values_an_axis_leaves_out():
     assert "by prefill_devices (0, 8 or 16), prefill_tp" in apart.space.text(apart.scenario)
     trained = study_from_config("model=llama31_8b", "space=every_training_plan", "cluster.device_count=64")
     text = trained.space.text(trained.scenario)
-    assert "by tp (up to 8), pp, ep, cp, virtual_stages (up to 8), recompute" in text
+    assert "by tp (up to 8), pp, cp, virtual_stages (up to 8), recompute" in text
     assert "offload_optimizer (0 or 1)" in text
 
 

@@ -238,6 +238,7 @@ def axes_text(plan: Mapping[str, Sequence[Any]], words: Mapping[str, str], scena
     degrees = [name for name in words if name not in SIZES]
     if not degrees:
         return ""
+    degrees = [name for name in degrees if len({*plan[name]}) > 1] or degrees  # of a dense model `ep` is 1
     layouts = getattr(scenario.workload, "layouts", None)
     who = f"{layouts.engine} runs" if layouts is not None and layouts.engine else "the rules of plans allow"
     inputs = _inputs(plan, scenario)
