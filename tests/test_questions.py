@@ -259,6 +259,25 @@ def test_a_confidence_is_kept_in_that_share_of_draws(capsys, tmp_path, monkeypat
     assert main(["verify", str(folder / "0"), "--attack", "64"]) == 0
 
 
+@pytest.mark.slow
+def test_of_plans_that_cost_the_same_one_with_room_is_taken(capsys, tmp_path, monkeypatch):
+    """One box of 8 either way: the cheapest plan by a hair, or one that keeps the limits in nine of ten draws."""
+    monkeypatch.chdir(tmp_path)
+    narrow = ("space.plan.tp=[1,2,4]", "space.plan.micro_batch=[32,64,128]", "space.plan.token_budget=[512,2048,8192]")
+    words = [*SERVE, "--rate", "32/s", "--ttft-p99", "1s", "--tpot-p99", "12ms", *narrow]
+    shares, bought = [], []
+    for dearer in (-1.0, ask.SAME_COST):
+        monkeypatch.setattr(ask, "SAME_COST", dearer)
+        assert main(words) == 0
+        told = capsys.readouterr().out.splitlines()
+        shares.append(next(int(line.split("%")[0].split()[-1]) for line in told if "keeps all limits in" in line))
+        bought.append(next(line.split(",")[0] for line in told if line.startswith("answer")))
+    assert shares[0] < 90 <= shares[1]
+    assert bought[0] == bought[1] == "answer   8 x h200 (1 box of 8): $10.7 k a month"
+    folder = max(tmp_path.glob("runs/*"), key=lambda path: path.stat().st_mtime)
+    assert main(["verify", str(folder), "--attack", "64"]) == 0
+
+
 @pytest.mark.parametrize("words", [
     "serve m --onn h100", "serve m --on h100 --confidnce 0.9", "serve m --on h100 --ttft-p9 1s9 --rat3 3/s",
     "serve m --on h100 --buget 5M", "serve m --enginee vllm --on h100", "serve m --on h100 --formt fp8",

@@ -42,6 +42,7 @@ from .setup import prepare_jax
 from .terminal import console
 from .what_to_buy import (
     MONTH_S,
+    SURE,
     Margin,
     Purchase,
     answer_lines,
@@ -54,8 +55,10 @@ from .what_to_buy import (
 )
 
 COUNT = "var.device_count"
+QUIET = ("search.proof.explain=false",)  # of a search that need not have a design
 QUICK, WHY = ("search.explain=false",), "-why"  # a list of counts that is too short needs no reason
 NARROWER, NEAR_CENTRE, WIDE = 2, 0.01, "-wide"  # searches with narrower margins; worth of one; folder put aside
+SAME_COST = 0.005  # share of the cost that a design with room within its limits may be dearer, and be the answer
 STRICTER = 6  # searches with wider margins, for a chance of keeping those asked for
 WIDENED = 3  # times that more devices are tried where all listed are too few
 REQUEST_TIMES = ("ttft_", "tpot_", "itl_", "e2e_")  # limits that more replicas do not break
@@ -364,6 +367,20 @@ def _with_chance(
     folder: Path,
     number: str,
 ) -> Candidate:
+    """The best design that keeps the limits with a chance, or one with more room that costs as much."""
+    result = _at_chance(question, candidate, current, space, counts, folder, number)
+    return _with_room(question, candidate, result, space, folder, number) if question.requests_per_s else result
+
+
+def _at_chance(
+    question: Question,
+    candidate: Candidate,
+    current: Candidate,
+    space: CandidateSpace,
+    counts: list[int],
+    folder: Path,
+    number: str,
+) -> Candidate:
     """The best design that keeps the limits with the chance that was asked for, by searches with wider margins."""
     if not question.confidence or current.best is None or current.study is None:
         return current
@@ -403,6 +420,37 @@ def _with_chance(
             return dataclasses.replace(again, why=why)
         current, in_limits, margin = again, share_within_limits(again, objective), margin.wider
     return dataclasses.replace(centre, why=f"keeps all limits in {in_limits:.0%} of the draws, no more was found")
+
+
+def _with_room(
+    question: Question, candidate: Candidate, current: Candidate, space: CandidateSpace, folder: Path, number: str
+) -> Candidate:
+    """The best design that keeps the limits in nine of ten draws where it costs next to nothing more, else `current`.
+
+    Devices are bought in whole boxes: many plans cost the same to a part in a thousand, and some of them have room.
+    """
+    if not question.confidence or current.best is None or current.study is None or current.why:
+        return current
+    objective, cost, counts = current.study.objective, current.best["objective"], sorted(_counts_of(current))
+    in_limits = share_within_limits(current, objective)
+    if in_limits >= SURE:
+        return current
+    margin, again, close = margin_of(current, SURE), current, True
+    aside = folder / f"{number}{WIDE}"
+    (folder / number).rename(aside)
+    for texts in [space.coarse, ()] if space.coarse else [()]:  # all plans where a first look at some is promising
+        wide = dataclasses.replace(candidate, overrides=(*candidate.overrides, *texts))
+        wide = with_margin(wide, objective, margin)
+        wide = dataclasses.replace(wide, overrides=(*wide.overrides, *QUIET))
+        again = _search(wide, counts, folder, number) if close else again
+        close = close and again.best is not None and bool(again.best["objective"] <= cost * (1 + SAME_COST))
+    if close and again.study is not None and share_within_limits(again, objective) > in_limits:
+        shutil.rmtree(aside)
+        study = dataclasses.replace(again.study, objective=objective)
+        return dataclasses.replace(again, study=study, margin=margin.text())
+    shutil.rmtree(folder / number, ignore_errors=True)
+    aside.rename(folder / number)
+    return current
 
 
 def _narrower(

@@ -18,7 +18,7 @@ from ..core.errors import CodesignError, ConfigError, WriteError
 from ..core.free_memory import give_back
 from ..report.comparison_pages import write
 from ..report.side_by_side import API, Comparison, columns, sentences, shortened, without
-from ..search import Mix, Pareto
+from ..search import Mix, Pareto, Robust
 from .api_prices import api_prices
 from .candidates import Candidate, listed, of_folders, refuse_all, study_of
 from .comparing import beside_each_other, goal_text, phases, refuse_along, refuse_api, with_designs, without_along
@@ -156,9 +156,10 @@ def run_candidate(candidate: Candidate, root: Path, number: str) -> Candidate:
 
 
 def _counts_text(study: Study) -> str:
-    """` on 8, 16, 24 ... 96 devices` where the space lists them: a question is searched more than once."""
+    """` on 8, 16, 24 ... 96 devices` where the space lists them, `, with a margin`: a question has several searches."""
     counts = study.space.lists.get("device_count")
-    return f" on {counts_listed(counts.tolist())} devices" if counts is not None and len(counts) else ""
+    where = f" on {counts_listed(counts.tolist())} devices" if counts is not None and len(counts) else ""
+    return where + ", with a margin" * isinstance(study.search, Robust)
 
 
 def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Explanation]:
