@@ -1,7 +1,6 @@
 """What is proven of a generated space holds for layouts that were drawn without it, from the engine's own switches."""
 
 import dataclasses
-import math
 from collections.abc import Iterator
 
 import jax
@@ -52,8 +51,8 @@ def engines(served: Served, devices: int) -> Iterator[dict[str, float]]:
         if served.kv_heads and served.kv_heads % tensor and tensor % served.kv_heads:
             continue
         for stages in divisors(devices // tensor):
-            if math.ceil(served.layers / stages) * (stages - 1) >= served.layers:
-                continue  # a stage without a layer
+            if stages > served.layers:  # some stages have a layer more than others, none has none
+                continue
             if not served.experts:
                 if all(width % tensor == 0 for width in served.widths):
                     yield {"tp": tensor, "pp": stages, "ep": 1, "etp": 0, "attention_dp": 1}
