@@ -104,6 +104,7 @@ def test_fewer_devices_than_the_bound_cannot_reach_the_demand():
     ((*SERVE, "--trace", "no.csv"), "no.csv"),
     ((*SERVE, "--engine", "vlm"), "did you mean 'vllm'"),
     ((*SERVE, "--region", "europe-wst4"), "did you mean 'europe_west4'"),
+    ((*SERVE, "--rate", "-3/s"), "write 30/s"),
     ((*SERVE, "--confidence", "1.5"), "write 0.9 or 90%"),
     ((*SERVE, "--confidence", "sure"), "write 0.9 or 90%"),
     ((*SERVE, "--confidence", "0.9", "search=grid"), "leave out 'search=grid'"),

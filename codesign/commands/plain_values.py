@@ -166,7 +166,7 @@ def rate(text: str) -> float:
     for word, unit in RATES.items():
         plain = plain.replace(word, unit)
     amount, slash, unit = plain.partition("/")
-    much = count_of(amount, "--rate") if slash else None
+    much = count_of(amount, "--rate", "30/s or 2M/day") if slash else None
     seconds = meant(f"1/{unit}") if slash else None
     if much is None or seconds is None or dict(seconds.kind) != {"s": -1}:
         raise ConfigError(f"--rate {text!r} is no rate of requests; write 30/s, 1800/min or 2M/day")
@@ -185,7 +185,7 @@ def rate_or_number(text: str) -> float:
         return rate(text)
 
 
-def count_of(text: str, option: str) -> float:
+def count_of(text: str, option: str, example: str = "512, 2k, 4M or 15T") -> float:
     """A number of things: `512`, `2k`, `15T`, `4,194,304`.
 
     Raises:
@@ -197,7 +197,7 @@ def count_of(text: str, option: str) -> float:
         amount = _plain(plain[:-1])
         result = None if amount is None else amount * AMOUNTS[plain[-1]]
     if result is None or not 0 < result < float("inf"):
-        raise ConfigError(f"{option} {text!r} is no number above 0; write 512, 2k, 4M or 15T")
+        raise ConfigError(f"{option} {text!r} is no number above 0; write {example}")
     return result
 
 
