@@ -382,3 +382,18 @@ def test_a_degree_that_the_user_listed_stays():
     place = _candidate_space(asked, asked.candidates[0])
     assert not [text for text in place.finer if text.startswith("space.plan.tp=")]
     assert "space.plan.prefill_tp=every" in place.finer
+
+
+@pytest.mark.parametrize(("claim", "certified", "beginning"), [
+    ("certified", True, "proven the best of"),
+    ("no certificate: 9 combinations are too many for a proof; all that are legal were searched", False,
+     "looked at, without proof:"),
+    ("no certificate: 9 combinations of plan values are too many to bound; 1,304 plans were searched",
+     False, "without proof, 1,304 plans were searched of"),
+])  # fmt: skip
+def test_a_search_of_some_plans_does_not_say_that_all_were_looked_at(claim, certified, beginning):
+    row = {"candidate": "h800", "feasible": True, "space": "every layout", "margin": "", "claim": claim}
+    (text,) = space_sentences(types.SimpleNamespace(
+        table=pd.DataFrame([row | {"certified": certified}]), feasible=pd.DataFrame([row | {"certified": certified}])
+    ))  # fmt: skip
+    assert text == f"h800: {beginning} every layout."

@@ -1,6 +1,7 @@
 """Candidates side by side: the joint table, and what it says in sentences."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ METRICS = (
 API = "API"
 """Name of the candidate that is a price list."""
 
+SAMPLED = re.compile(r"too many to bound; ([\d,]+) plans were searched")
+"""How the claim of a search ends that could list some of the plans alone."""
 SHORT_REASON = 150  # characters of why there is no design, on a terminal
 
 
@@ -159,7 +162,9 @@ def space_sentences(comparison: Comparison) -> list[str]:
             beginning = f"proven the best that keeps the limits {margin}, of"
             text = f"{beginning} {row['space']}; a cheaper one may keep them in as many draws"
         else:
-            text = f"{'proven the best of' if row['certified'] else 'looked at, without proof:'} {row['space']}"
+            searched = SAMPLED.search(str(row.get("claim") or ""))
+            looked = f"without proof, {searched[1]} plans were searched of" if searched else "looked at, without proof:"
+            text = f"{'proven the best of' if row['certified'] else looked} {row['space']}"
         result.append(f"{row['candidate']}: {text}.")
     return result + _impossible(comparison)
 
