@@ -22,7 +22,7 @@ API = "API"
 """Name of the candidate that is a price list."""
 
 SAMPLED = re.compile(r"too many to bound; ([\d,]+) plans were searched")
-"""How the claim of a search ends that could list some of the plans alone."""
+"""End of the claim of a search that could list some of the plans alone."""
 SHORT_REASON = 150  # characters of why there is no design, on a terminal
 
 
