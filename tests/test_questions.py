@@ -334,6 +334,9 @@ def test_a_proof_with_a_margin_says_that_it_is_one_of_the_margin():
         joint = types.SimpleNamespace(table=pd.DataFrame([row | {"margin": margin}]))
         joint.feasible = joint.table
         told += space_sentences(joint)
+    row["gap"] = 0.00095
+    joint = types.SimpleNamespace(table=pd.DataFrame([row]), feasible=pd.DataFrame([row]))
+    assert space_sentences(joint) == ["h200: proven within 0.095 % of the best of 9 plans."]
     assert told[0] == "h200: proven the best of 9 plans."
     assert "1.50 times slower and first tokens 2.00 times later, of 9 plans; a cheaper one may" in told[1]
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..core.interval_text import between_text, load_text
 from ..core.pretty import html_table, lines_text
+from ..core.units import percent
 from ..model.workloads.base import OTHERS, Words
 from .labels import DASH, THIN, metric
 
@@ -23,6 +24,8 @@ API = "API"
 
 SAMPLED = re.compile(r"too many to bound; ([\d,]+) plans were searched")
 """End of the claim of a search that could list some of the plans alone."""
+EXACT = 1e-5
+"""Gap up to which a design is called the best: a thousandth of a percent, less than a printed price shows."""
 SHORT_REASON = 150  # characters of why there is no design, on a terminal
 
 
@@ -157,16 +160,22 @@ def space_sentences(comparison: Comparison) -> list[str]:
     named = comparison.feasible[comparison.feasible["space"].fillna("") != ""]
     result: list[str] = []
     for _, row in named.iterrows():
-        margin = str(row.get("margin") or "")
+        margin, proven = str(row.get("margin") or ""), _proven_words(row)
         if margin and row["certified"]:
-            beginning = f"proven the best that keeps the limits {margin}, of"
+            beginning = f"{proven} that keeps the limits {margin}, of"
             text = f"{beginning} {row['space']}; a cheaper one may keep them in as many draws"
         else:
             searched = SAMPLED.search(str(row.get("claim") or ""))
             looked = f"without proof, {searched[1]} plans were searched of" if searched else "looked at, without proof:"
-            text = f"{'proven the best of' if row['certified'] else looked} {row['space']}"
+            text = f"{f'{proven} of' if row['certified'] else looked} {row['space']}"
         result.append(f"{row['candidate']}: {text}.")
     return result + _impossible(comparison)
+
+
+def _proven_words(row: pd.Series) -> str:
+    """What is proven of a row with a certificate: the gap, where it is more than rounding."""
+    gap = float(row.get("gap", 0.0))
+    return f"proven within {percent(gap)} of the best" if gap > EXACT else "proven the best"
 
 
 def _impossible(comparison: Comparison) -> list[str]:
