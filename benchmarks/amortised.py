@@ -16,7 +16,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads of the linear algebra only wait
 
 from codesign import prepare_jax, study_from_config
-from codesign.search.amortised import FOLDER, Guesser
+from codesign.search.amortised import FOLDER, TrainedPredictor
 from codesign.search.amortised.training import FAMILIES, regrets, summary
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     arguments = parser.parse_args()
     prepare_jax()
     for name in arguments.families or FAMILIES:
-        family, guesser = FAMILIES[name], Guesser.load(FOLDER / f"{name}.npz")
+        family, guesser = FAMILIES[name], TrainedPredictor.load(FOLDER / f"{name}.npz")
         base = study_from_config(*family.overrides).problem
         rows = regrets(guesser, family, base, arguments.studies, arguments.seed)
         result = summary(rows) | {"cpu_s_median": sorted(row["cpu_s"] for row in rows)[len(rows) // 2]}

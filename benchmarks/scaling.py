@@ -22,8 +22,8 @@ from codesign import prepare_jax, study_from_config
 from codesign.executors import Local
 from codesign.search.exhaustive import (  # fmt: skip
     ChunkWork,
-    Gathering,
     Portion,
+    PortionMerger,
     Sweep,
     cut,
     edges_of,
@@ -78,7 +78,7 @@ def measured(sweep: Sweep, sweep_s: float, folder: Path) -> tuple[Units, ChunkWo
         spent.append((time.process_time() - began) / portions[-1].points)
     first = portions[0]
     half = len(portions) // 2
-    big = [Gathering(part).merged_portion() for part in (portions[:half], portions[half:])]
+    big = [PortionMerger(part).merged_portion() for part in (portions[:half], portions[half:])]
     assert isinstance(big[0], Portion)
     assert isinstance(big[1], Portion)
     path = save_portion(first, sweep, folder)

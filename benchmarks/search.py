@@ -25,9 +25,9 @@ from codesign.search.branch_and_bound import (
     AbstractIncumbent,
     Bounding,
     BranchAndBound,
-    Effort,
     Oracle,
     Programme,
+    SearchEffort,
     check_convexity,
     oracle_for,
     rows_of,
@@ -111,7 +111,7 @@ def time_within(history: list[tuple[float, float, float]], best: float, share: f
 def measure(name: str, oracle: Oracle, seed: int, gap: float, seconds: float) -> tuple[dict[str, Any], BranchAndBound]:
     """One search."""
     cpu = time.process_time()
-    search = BranchAndBound(Programme(oracle), Effort(gap=np.log1p(gap), seconds=seconds), seed)
+    search = BranchAndBound(Programme(oracle), SearchEffort(gap=np.log1p(gap), seconds=seconds), seed)
     outcome = search.run()
     history = outcome.bounding.history
     row = {

@@ -13,9 +13,9 @@ from attack_studies import MEMBERS, Family
 
 from codesign import Certificate, Certified, ConfigError, Integer, Inverse, Problem, Trace, evaluate, prepare_jax
 from codesign.jaxprs import evaluator as interpreting
-from codesign.search import Wanted
+from codesign.search import GoalQuantity
 from codesign.search.branch_and_bound import GroupOracle, Oracle, oracle_for, rows_of, wanted_rows
-from codesign.verification import ROUNDING, Attack, CheckedModel, Exact, aims_of, sample
+from codesign.verification import ROUNDING, Attack, CheckedModel, ExactRows, aims_of, sample
 
 PATIENCE = 150  # runs of a program before it is compiled: here each runs few times
 DESIGNS, CLOUD = 8192, 256  # tried at random and around the best; in each cloud around known places
@@ -60,7 +60,7 @@ class Rows(CheckedModel):
             u[:, at] = known[np.abs(u[:, at, None] - known).argmin(axis=1)]
         return u
 
-    def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> Exact:
+    def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> ExactRows:
         """Designs by the hard model; nothing is gained where they share values."""
         u, count, parts = self.snapped(u), len(plan), []
         self.evaluated += count
@@ -71,7 +71,7 @@ class Rows(CheckedModel):
         rows, broken = (np.concatenate(part) for part in zip(*parts, strict=True))
         asked = [k for k, name in enumerate(self.names) if k > 0 and not name.startswith(OWN)]
         holds = (rows[:, asked] <= 0).all(axis=1) & (broken <= 0) & np.isfinite(rows[:, 0])
-        return Exact(rows, holds)
+        return ExactRows(rows, holds)
 
     def tangents(
         self, plan: np.ndarray, u: np.ndarray, sharpness: np.ndarray, *_: Any
@@ -95,11 +95,11 @@ def solved(problem: Problem, asked: Asked, seed: int) -> tuple[Trace, Oracle]:
         search.refuse(problem)
         oracle = Oracle(problem, rows_of(problem), search.proof.batch_size)
         return search.search(problem, oracle, seed), oracle
-    wanted = Wanted(problem.objective.goal, 1.0)
+    wanted = GoalQuantity(problem.objective.goal, 1.0)
     rows, proof = rows_of(problem), search
     if isinstance(search, Inverse):
         search.refuse(problem)
-        wanted, proof = Wanted(search.variable, -1.0 if search.maximise else 1.0), search.proof
+        wanted, proof = GoalQuantity(search.variable, -1.0 if search.maximise else 1.0), search.proof
         rows = wanted_rows(problem, wanted)
     assert isinstance(proof, Certified)
     oracle = oracle_for(problem, rows, proof.batch_size, seed)

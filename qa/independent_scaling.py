@@ -18,10 +18,10 @@ import numpy as np
 
 from codesign import ConfigError
 from codesign.simulation.fleet import (
-    Agreed,
     KeepSLO,
+    LatencyLimits,
     Scaling,
-    Scheduled,
+    ScheduledScaling,
     TargetUtilisation,
     by_profile,
     least_replicas,
@@ -56,7 +56,8 @@ def policies(rng: np.random.Generator, rates: list[float], interval: float, good
         TargetUtilisation(good_for, share, hold) for share, hold in rng.uniform([0.3, 0], [2, 200], (3, 2))
     ]
     result += [
-        Scheduled(rates, interval, good_for, share, every) for share, every in rng.uniform([0.4, 1], [2, 20], (3, 2))
+        ScheduledScaling(rates, interval, good_for, share, every)
+        for share, every in rng.uniform([0.4, 1], [2, 20], (3, 2))
     ]
     result += [KeepSLO(float(rng.uniform(0, 0.3)), float(rng.uniform(0.1, 1)), float(rng.uniform(5, 100)))]
     result += [lambda _, count=count: count for count in {1, most // 2 + 1, *map(int, rng.integers(1, most + 1, 3))}]
@@ -92,7 +93,7 @@ def main() -> int:
             continue
         requests = Requests(lengths(rng, prompts, 0.5, len(came)), lengths(rng, outputs, 0.5, len(came), 2), came)
         quick = float(np.median(alone.served.tpot_s)) * rng.uniform(0.3, 3)
-        agreed = Agreed(float(interval * 10 ** rng.uniform(-3, 1)), max(quick, 1e-6), 0.99)
+        agreed = LatencyLimits(float(interval * 10 ** rng.uniform(-3, 1)), max(quick, 1e-6), 0.99)
         start, most = float(rng.choice([0.0, 5.0, 60.0])), int(rng.integers(4, 16))
         for policy in policies(rng, rates, interval, good_for, most):
             least, first = int(rng.integers(1, 3)), int(rng.integers(2, most + 1))

@@ -16,11 +16,11 @@ from codesign.core.untrusted_io import checksum
 from codesign.jaxprs.evaluator import interpreted
 from codesign.search import Amortised, Certified, Progress
 from codesign.search.amortised.amortised import Instant, InstantAnswer, regret_text, with_plans
-from codesign.search.amortised.guesser import FOLDER, Guesser, NetworkShape, shipped
+from codesign.search.amortised.guesser import FOLDER, NetworkShape, TrainedPredictor, shipped
 from codesign.search.amortised.network import Network
 from codesign.search.amortised.training.families import FAMILIES, StudyFamily
 from codesign.search.amortised.training.network_training import losses
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.oracle import Programme
 from codesign.verification import VerifiedProblem, derivation_of, verify
@@ -28,13 +28,13 @@ from codesign.verification.derivation import claim_of
 from codesign.verification.model_answers import CheckedModel
 
 
-def untrained(given) -> Guesser:
+def untrained(given) -> TrainedPredictor:
     """A network of random weights for a problem."""
     shape, inputs = NetworkShape.of(given.space), ("workload.global_batch", "cluster.accelerator.price_usd")
     parameters = Network(shape.outputs).init(jax.random.key(0), jnp.zeros(2))
     facts = {"goal": given.objective.goal, "kind": "fitted", "seed": 0}
     centre, whiten = np.array([7.0, 10.0, 2.0]), np.array([[1.0, 0.0], [0.5, 1.0], [0.0, 2.0]])
-    return Guesser("made_up", shape, inputs, ("time_s",), centre, whiten, parameters, facts)
+    return TrainedPredictor("made_up", shape, inputs, ("time_s",), centre, whiten, parameters, facts)
 
 
 def test_every_output_scores_the_plans_that_have_its_two_values():
@@ -66,7 +66,7 @@ def test_settling_mends_even_an_untrained_guess():
     plans = given.space.plans(given.scenario)
     table = np.stack([plans[name] for name in instant.shape.fields], axis=-1)
     listed = with_plans(instant.oracle, given, table)
-    proven = BranchAndBound(Programme(listed), Effort(gap=1e-3), 0).run()
+    proven = BranchAndBound(Programme(listed), SearchEffort(gap=1e-3), 0).run()
     assert proven.gap < 1.1e-3
     assert proven.upper - 1e-3 <= answer.upper <= proven.upper + 0.01
     assert (table == answer.row).all(axis=1).any()
@@ -77,7 +77,7 @@ def test_file_keeps_everything(tmp_path):
     given, path = problem(), tmp_path / "made_up.npz"
     guesser = untrained(given)
     guesser.save(path)
-    again = Guesser.load(path)
+    again = TrainedPredictor.load(path)
     assert (again.shape, again.inputs, again.limits, again.facts) == (
         guesser.shape, guesser.inputs, guesser.limits, guesser.facts,
     )  # fmt: skip
@@ -85,7 +85,7 @@ def test_file_keeps_everything(tmp_path):
         assert other == pytest.approx(np.asarray(one), abs=2e-2)
 
 
-def kept(guesser: Guesser, path, **changes) -> None:
+def kept(guesser: TrainedPredictor, path, **changes) -> None:
     """The file of a network with some of its arrays exchanged; None leaves one out."""
     guesser.save(path)
     with np.load(path) as result:
@@ -106,7 +106,7 @@ def test_weights_of_another_shape_are_refused_in_one_line(tmp_path, name):
     path = tmp_path / "made_up.npz"
     kept(untrained(problem()), path, **{name: WRONG[name]})
     with pytest.raises(ConfigError, match=r"search\.weights = '.*made_up\.npz' ") as told:
-        Guesser.load(path)
+        TrainedPredictor.load(path)
     assert "\n" not in str(told.value)
 
 
@@ -118,7 +118,7 @@ def test_weights_that_do_not_say_what_they_are_for_are_refused(tmp_path, key):
         told = json.loads(str(result["told"]))
     kept(guesser, path, told=np.array(json.dumps({name: x for name, x in told.items() if name != key})))
     with pytest.raises(ConfigError, match=f"it says no {key}"):
-        Guesser.load(path)
+        TrainedPredictor.load(path)
 
 
 DAMAGE = {
@@ -137,7 +137,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, damage):
     untrained(problem()).save(path)
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with pytest.raises(ConfigError, match="is damaged or holds no weights: give a file") as told:
-        Guesser.load(path)
+        TrainedPredictor.load(path)
     assert "\n" not in str(told.value)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from codesign.commands.api_prices import ApiPrices, OwnFleet, api_prices, load_table, usd_per_request
+from codesign.commands.api_prices import ApiPrices, SelfHostedFleet, api_prices, load_table, usd_per_request
 from codesign.commands.buy import API, with_api
 from codesign.commands.cli import main
 from codesign.config import scenario_from_config
@@ -50,7 +50,7 @@ def test_cached_prompts_of_a_scenario_are_paid_as_such():
 @pytest.mark.parametrize("price", [0.11, 0.13, 0.2, 0.35, 1.0])
 def test_loads_from_which_owning_pays_are_those_of_all_loads_tried(price):
     """A replica of $0.3 a second serves three requests: dearer than the API's below $0.1 each."""
-    fleet = OwnFleet(0.3, 3.0)
+    fleet = SelfHostedFleet(0.3, 3.0)
     load = np.linspace(1e-3, 60, 600_000)
     cheaper = fleet.cost(load) <= price * load
     assert fleet.cheaper_from(price) == pytest.approx(load[cheaper][0], abs=2e-3)
@@ -59,7 +59,7 @@ def test_loads_from_which_owning_pays_are_those_of_all_loads_tried(price):
 
 @pytest.mark.parametrize("price", [0.0, 0.05, 0.0999])
 def test_an_api_below_a_full_replica_is_cheaper_at_every_load(price):
-    fleet = OwnFleet(0.3, 3.0)
+    fleet = SelfHostedFleet(0.3, 3.0)
     assert math.isinf(fleet.always_from(price))
     assert price == 0 or math.isinf(fleet.cheaper_from(price))
     table = load_table(fleet, price, 10.0, 1.0)

@@ -19,7 +19,7 @@ from codesign.model.metrics import evaluate, priced_ops
 from codesign.model.metrics.simulated import engine_of
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ComputeOp, DisaggregatedServing
-from codesign.model.workloads.attention_ffn import Sides, ping_pong_s
+from codesign.model.workloads.attention_ffn import MicroBatchSeconds, ping_pong_s
 from codesign.search import Certified
 from codesign.study.design_space import Continuous
 
@@ -71,7 +71,7 @@ def by_events(seconds: np.ndarray, micro_batches: int) -> float:
 
 
 def closed(seconds: np.ndarray, micro_batches: int) -> float:
-    return float(ping_pong_s(Sides(*map(jnp.asarray, seconds.sum(0))), jnp.asarray(float(micro_batches)),
+    return float(ping_pong_s(MicroBatchSeconds(*map(jnp.asarray, seconds.sum(0))), jnp.asarray(float(micro_batches)),
                              jnp.asarray(float(len(seconds)))))  # fmt: skip
 
 
@@ -357,7 +357,7 @@ def test_step_3_against_its_publication():
         else:
             seconds[op.phase] += time
     assert core / (core + seconds["attention"]) > 0.85  # nearly all that attention does is in this kernel
-    sides = Sides(*(jnp.asarray(seconds[name]) for name in ("attention", "to_ffn", "ffn", "from_ffn")))
+    sides = MicroBatchSeconds(*(jnp.asarray(seconds[name]) for name in ("attention", "to_ffn", "ffn", "from_ffn")))
     step = float(ping_pong_s(sides, jnp.asarray(3.0), jnp.asarray(layers))) + head
     assert step == pytest.approx(0.0534, abs=0.001)
     assert 384 * 16 / step / 32 / PUBLISHED - 1 == pytest.approx(-0.11, abs=0.02)

@@ -11,10 +11,10 @@ from codesign.commands.cli import main
 from codesign.commands.day import BOUND, steepest
 from codesign.core.errors import ConfigError
 from codesign.simulation.fleet import (
-    Agreed,
     KeepSLO,
+    LatencyLimits,
     Scaling,
-    Scheduled,
+    ScheduledScaling,
     TargetUtilisation,
     by_profile,
     least_replicas,
@@ -29,7 +29,7 @@ TABLE = TabulatedSteps(
 )  # fmt: skip
 ENGINE = Engine(TABLE, budget=10**9, chunk=1024, sequences=64)
 RATES, INTERVAL_S = (10.0, 60.0, 25.0), 120.0
-AGREED = Agreed(0.5, 0.02, 0.99)
+AGREED = LatencyLimits(0.5, 0.02, 0.99)
 
 DESIGN = (
     "model=llama31_8b", "accelerator=h100_sxm", "calibration=h100_sxm_roofline", "workload=goodput",
@@ -82,7 +82,7 @@ def test_no_policy_that_keeps_the_limits_beats_the_bound(start_s):
     requests, result = day(), []
     good_for = 14.0
     policies = [TargetUtilisation(good_for, share, 60.0) for share in (0.5, 0.8, 1.1)]
-    policies += [Scheduled(RATES, INTERVAL_S, good_for, share, 5.0) for share in (0.6, 0.9, 1.2, 1.5, 1.8)]
+    policies += [ScheduledScaling(RATES, INTERVAL_S, good_for, share, 5.0) for share in (0.6, 0.9, 1.2, 1.5, 1.8)]
     policies += [KeepSLO(calm_s=60.0)]
     for policy in policies:
         scaling = Scaling(policy, every_s=5.0, start_s=start_s, slo=(AGREED.ttft_s, AGREED.tpot_s))

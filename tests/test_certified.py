@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from codesign.core.errors import ConfigError
 from codesign.search import Certified, Inverse, Problem
 from codesign.search.branch_and_bound import interior_point as interior
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import Resource, held_by, polish, resources
 from codesign.search.branch_and_bound.convexity import PROVEN, check_convexity
@@ -22,7 +22,7 @@ from codesign.search.branch_and_bound.interior_point import dual_ascent, dual_va
 from codesign.search.branch_and_bound.inverse import wanted_rows
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractRelay, Programme, Tangents, rows_of
-from codesign.search.certificate import Wanted
+from codesign.search.certificate import GoalQuantity
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
@@ -45,7 +45,7 @@ def test_what_more_brings_is_told_of_the_goal(oracle: Oracle, sign):
 def test_optimum_on_a_kink_and_its_elasticity():
     """x = a B / (a + b): time = (a + b) / B, so one per cent more budget is one per cent less time, on both sides."""
     oracle = scaled([(3.0, 1.0), (2.0, 1.5), (5.0, 5.0)])
-    bounding = BranchAndBound(Programme(oracle), Effort(gap=1e-4), seed=0).run().bounding
+    bounding = BranchAndBound(Programme(oracle), SearchEffort(gap=1e-4), seed=0).run().bounding
     polish(bounding, bounding.plan, 1e-9)
     assert bounding.plan == 1
     assert np.exp(bounding.upper) == pytest.approx(3.5 / 2.0, rel=1e-6)
@@ -60,7 +60,7 @@ def test_one_sided_where_another_limit_begins():
     """With time >= 1.75 from elsewhere, more budget brings nothing and less budget costs its full share."""
     oracle = scaled([(2.0, 1.5)])
     oracle.rows[GOAL][0].append([(1.75, np.zeros(2))])
-    bounding = BranchAndBound(Programme(oracle), Effort(gap=1e-4), seed=0).run().bounding
+    bounding = BranchAndBound(Programme(oracle), SearchEffort(gap=1e-4), seed=0).run().bounding
     polish(bounding, 0, 1e-9)
     money = resources(bounding, 1e-9)[0]
     assert money.more == pytest.approx(0.0, abs=1e-4)
@@ -72,10 +72,10 @@ def test_infeasible_is_proven_and_says_how_much_is_missing():
     oracle = scaled([(3.0, 1.0), (2.0, 1.5)])
     for plan in oracle.rows["money"]:
         plan[0] = [(c * 40, power) for c, power in plan[0]]
-    outcome = BranchAndBound(Programme(oracle), Effort(gap=1e-4), seed=0).run()
+    outcome = BranchAndBound(Programme(oracle), SearchEffort(gap=1e-4), seed=0).run()
     assert outcome.bounding.plan == -1
     assert outcome.lower == np.inf
-    least = BranchAndBound(Programme(oracle, "money", ()), Effort(gap=1e-4), seed=0).run()
+    least = BranchAndBound(Programme(oracle, "money", ()), SearchEffort(gap=1e-4), seed=0).run()
     assert np.exp(least.upper) == pytest.approx(2.0, rel=1e-3)
     assert np.exp(least.lower) <= 2.0 + 1e-12
 
@@ -86,7 +86,7 @@ def test_interrupted_search_returns_its_incumbent_with_valid_bounds():
     def impatient(progress):
         raise KeyboardInterrupt
 
-    outcome = BranchAndBound(Programme(scaled(pairs)), Effort(gap=1e-9, references=4), 0, impatient).run()
+    outcome = BranchAndBound(Programme(scaled(pairs)), SearchEffort(gap=1e-9, references=4), 0, impatient).run()
     assert outcome.stopped == "interrupted"
     assert outcome.lower <= np.log(1.0) <= outcome.upper + 1e-9
     assert outcome.counts["open"] > 0
@@ -153,14 +153,14 @@ def problem() -> Problem:
 @pytest.fixture(scope="module")
 def oracle(problem: Problem) -> Oracle:
     """Rows of the problem, and beside them the log of one bandwidth, for the inverse question."""
-    rows, wanted = rows_of(problem), wanted_rows(problem, Wanted("up"))
+    rows, wanted = rows_of(problem), wanted_rows(problem, GoalQuantity("up"))
     return Oracle(problem, lambda m, v: rows(m, v) | {"least_up": wanted(m, v)[GOAL]}, block=256)
 
 
 @pytest.fixture(scope="module")
 def outcome(oracle: Oracle):
     return BranchAndBound(
-        Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm")), Effort(gap=1e-3), 0
+        Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm")), SearchEffort(gap=1e-3), 0
     ).run()
 
 
@@ -222,7 +222,7 @@ def test_trace_is_priced_again_and_explains_itself(problem: Problem, oracle: Ora
     search = Certified(convexity_samples=64)
     verdict = PROVEN
     programme = Programme(oracle, constraints=("capex_usd", "usage.ddr", "usage.hbm"))
-    wanted = Wanted("usd_per_million_tokens")
+    wanted = GoalQuantity("usd_per_million_tokens")
     trace = search.traced(oracle, wanted, verdict, BranchAndBound(programme, search.effort, 0).run(), 0)
     assert trace.certificate.certified
     assert trace.certificate.bound <= trace.certificate.best <= trace.certificate.bound * 1.001
@@ -238,7 +238,7 @@ def test_least_bandwidth_for_a_target(oracle: Oracle, outcome):
     """At the bandwidth found the target is met; with a tenth less of it no plan and no other hardware meets it."""
     target, limits = outcome.upper + 0.002, ("capex_usd", "usage.ddr", "usage.hbm")
     asked = Programme(oracle, "least_up", (GOAL, *limits), {GOAL: target})
-    least = BranchAndBound(asked, Effort(gap=1e-3), 0).run()
+    least = BranchAndBound(asked, SearchEffort(gap=1e-3), 0).run()
     assert least.gap <= 1e-3 + 1e-9
     exact = oracle.tangents(np.array([least.bounding.plan]), least.bounding.u[None], 1e3).exact[0]
     assert exact[oracle.names.index(GOAL)] <= target + 1e-6
@@ -246,7 +246,7 @@ def test_least_bandwidth_for_a_target(oracle: Oracle, outcome):
     assert 1.05 * low < np.exp(least.upper) < high
     share = (least.upper - np.log(1.1) - np.log(low)) / np.log(high / low)
     starved = Programme(_Capped(oracle, share), constraints=limits)
-    assert BranchAndBound(starved, Effort(gap=1e-3), 0).run().lower > target
+    assert BranchAndBound(starved, SearchEffort(gap=1e-3), 0).run().lower > target
 
 
 class _Capped(AbstractRelay):

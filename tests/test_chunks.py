@@ -20,9 +20,9 @@ from codesign.search.exhaustive.chunks import (
     Chunk,
     ChunkFolders,
     ChunkWork,
-    Gathering,
     Portion,
-    Stored,
+    PortionMerger,
+    StoredChunks,
     cut,
     edges_of,
     load_portion,
@@ -116,7 +116,7 @@ def test_ties_are_there(one_pass, portions):
 def test_cut_elsewhere_is_the_same(sweep, one_pass):
     work = ChunkWork(sweep, edges_of(sweep))
     for size in (1, 5, 7, sweep.block_count):
-        gathered = Gathering(work(chunk) for chunk in cut(work.study, [(0, sweep.block_count)], size))
+        gathered = PortionMerger(work(chunk) for chunk in cut(work.study, [(0, sweep.block_count)], size))
         whole = gathered.merged_portion()
         assert whole is not None
         assert same(whole.top_designs(sweep.tall), one_pass, FIELDS)
@@ -137,7 +137,7 @@ def test_nothing_feasible_is_the_same_too():
     sweep = Sweep(problem, BLOCK, KEEP)
     one = screen(problem, BLOCK, keep=KEEP).top
     work = ChunkWork(sweep, edges_of(sweep))
-    whole = Gathering(map(work, cut(work.study, [(0, sweep.block_count)], 3))).merged_portion()
+    whole = PortionMerger(map(work, cut(work.study, [(0, sweep.block_count)], 3))).merged_portion()
     assert whole is not None
     assert same(whole.top_designs(sweep.tall), one, set(FIELDS) - {"edges"})
 
@@ -165,7 +165,7 @@ def again(problem: Problem, resume: Path, run: Path | str = ""):
 
 
 def test_files_hold_portions(sweep, portions, left):
-    stored = Stored([left / FOLDER], sweep)
+    stored = StoredChunks([left / FOLDER], sweep)
     assert len(stored.portions) == len(portions) > 15
     assert stored.gaps(sweep.block_count) == []
     for one, other in zip(portions, stored.portions, strict=True):

@@ -10,7 +10,7 @@ from codesign.config import study_from_config
 from codesign.core.errors import ConfigError
 from codesign.report.proof import explained
 from codesign.search import Certificate
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.certified import Conflict
 from codesign.search.branch_and_bound.oracle import GOAL
 from codesign.search.results import Results
@@ -33,7 +33,9 @@ def test_constraints_of_which_none_can_give_enough_alone_give_together():
     """money * time >= 20 (3 + 1) / 0.075 for the better plan, so that the least factor both can share is its root."""
     told: list[int] = []
     rows = ("money", "time", "harmless")
-    conflict = Conflict(conflicting(), rows, Effort(gap=1e-4), 0, lambda progress: told.append(progress.done)).explain()
+    conflict = Conflict(
+        conflicting(), rows, SearchEffort(gap=1e-4), 0, lambda progress: told.append(progress.done)
+    ).explain()
     money, time, harmless = conflict.proof
     assert not any(row.alone for row in conflict.proof)
     assert money.needed == pytest.approx(2.0, rel=1e-3)
@@ -48,7 +50,7 @@ def test_constraints_of_which_none_can_give_enough_alone_give_together():
 
 def test_conflict_that_one_constraint_can_end():
     oracle = conflicting()
-    alone = Conflict(oracle, ("money", "harmless"), Effort(gap=1e-4), 0).explain()
+    alone = Conflict(oracle, ("money", "harmless"), SearchEffort(gap=1e-4), 0).explain()
     assert alone.proof[0].alone
     assert alone.proof[0].factor == pytest.approx(2.0, rel=1e-3)
     assert not alone.proof[1].alone
@@ -59,7 +61,7 @@ def test_an_interrupted_explanation_says_nothing():
     def impatient(progress):
         raise KeyboardInterrupt
 
-    cut = Conflict(conflicting(), ("money", "time"), Effort(gap=1e-4), 0, impatient).explain()
+    cut = Conflict(conflicting(), ("money", "time"), SearchEffort(gap=1e-4), 0, impatient).explain()
     assert cut.proof == []
     assert cut.design is None
 

@@ -14,7 +14,7 @@ from codesign.commands.simulate import engine_of, pools_of
 from codesign.config import scenario_from_config
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
-from codesign.model.workloads.disaggregated import Filling, Waits, waits_of
+from codesign.model.workloads.disaggregated import PrefillStepTimes, Waits, waits_of
 from codesign.model.workloads.mean_step import Demand, RooflineTimes
 from codesign.model.workloads.pools_apart import pools_apart
 from codesign.simulation.serving import (
@@ -34,7 +34,7 @@ def filled(start: float, each: float, room: float, load: float, engines: float =
            arrival_cv: float = 1.0, own_cv: float = 0.0) -> Waits:  # fmt: skip
     """Steps of `start` seconds and `each` more for a prompt, at a share of what full steps take."""
     one = start / room + each
-    told = Filling(*map(jnp.asarray, (start + each, one, one * room, room, rests)))
+    told = PrefillStepTimes(*map(jnp.asarray, (start + each, one, one * room, room, rests)))
     at = (load * engines / one, engines, arrival_cv, own_cv**2)
     return waits_of(told, *(jnp.asarray(value) for value in at))
 

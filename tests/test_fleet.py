@@ -11,12 +11,12 @@ import pytest
 from codesign.core.errors import ConfigError
 from codesign.simulation.fleet import (
     ROUTERS,
-    Agreed,
     Failures,
     KeepSLO,
+    LatencyLimits,
     RequestClass,
     Scaling,
-    Scheduled,
+    ScheduledScaling,
     TargetUtilisation,
     by_profile,
     conversations,
@@ -276,7 +276,7 @@ def test_replicas_follow_the_load_and_are_paid_from_their_start():
     came = by_profile(rng, [5.0, 60.0, 5.0, 5.0], 300.0)
     count = len(came)
     requests = Requests(lengths(rng, 500, 0.5, count), lengths(rng, 100, 0.5, count, 2), came)
-    for policy in (TargetUtilisation(20.0), KeepSLO(), Scheduled([5.0, 60.0, 5.0, 5.0], 300.0, 20.0)):
+    for policy in (TargetUtilisation(20.0), KeepSLO(), ScheduledScaling([5.0, 60.0, 5.0, 5.0], 300.0, 20.0)):
         result = simulate_fleet(ENGINE, requests, "least_outstanding", scaling=Scaling(policy, slo=(0.5, 0.05)))
         assert np.isfinite(result.last).all()
     scheduled = result
@@ -292,7 +292,7 @@ def test_classes_have_limits_of_their_own():
     rng = np.random.default_rng(2)
     requests = conversations(rng, arrivals(rng, 1.0, 1.0, 150), CLASSES)
     result = simulate_fleet(ENGINE, requests, replicas=4)
-    rows = result.by_class({"chat": Agreed(1e-6, 1e-6), "": Agreed(1e6, 1e6)})
+    rows = result.by_class({"chat": LatencyLimits(1e-6, 1e-6), "": LatencyLimits(1e6, 1e6)})
     assert [(row["class"], row["attainment"], row["meets"]) for row in rows] == [
         ("chat", 0.0, False),
         ("agent", 1.0, True),
@@ -342,7 +342,7 @@ def test_what_cannot_be_is_one_line():
     with pytest.raises(ConfigError, match="needs requests with arrivals"):
         simulate_fleet(ENGINE, dataclasses.replace(requests, arrivals=None))
     with pytest.raises(ConfigError, match="must be above 0"):
-        Agreed(0.0, 1.0)
+        LatencyLimits(0.0, 1.0)
     with pytest.raises(ConfigError, match="least = 3 and most = 2"):
         Scaling(KeepSLO(), least=3, most=2)
     with pytest.raises(ConfigError, match="turns = 0"):
@@ -372,7 +372,7 @@ def test_an_slo_is_kept_where_the_whole_simulation_attains_it(rate, router):
     late = [np.percentile(result.first - result.came, share) for share in (80, 95, 99)]
     for ttft_s in late:
         for share in (0.8, 0.95, 0.99):
-            agreed = Agreed(float(ttft_s), 1.0, share)
+            agreed = LatencyLimits(float(ttft_s), 1.0, share)
             verdict = keeps_slo(ENGINE, requests, agreed, router, replicas=2)
             assert verdict is (result.attainment(agreed) >= share)
             verdicts.add(verdict)

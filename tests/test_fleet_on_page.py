@@ -14,12 +14,12 @@ from codesign.explorer.reader_page import fleet
 from codesign.report.fleet_figures import PARTS, fleet_headline, fleet_table
 from codesign.report.run_folder import MissingPart
 from codesign.report.sections import fleet_by_hour, fleet_over_time, served_by
-from codesign.simulation.fleet import Agreed, RequestClass, conversations, simulate_fleet
+from codesign.simulation.fleet import LatencyLimits, RequestClass, conversations, simulate_fleet
 from codesign.simulation.serving import Engine, RooflineSteps, arrivals
 
 STEPS = RooflineSteps(fixed_s=2e-3, weights_s=5e-3, token_s=2e-5, read_s=1e-8, pair_s=1e-9)
 CLASSES = (RequestClass("agent", 600, 60, turns=6, think_s=4), RequestClass("chat", 300, 60, share=2))
-LIMITS = {"": Agreed(0.5, 0.05), "chat": Agreed(0.05)}
+LIMITS = {"": LatencyLimits(0.5, 0.05), "chat": LatencyLimits(0.05)}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from codesign.core.untrusted_io import written
 from codesign.report.run_folder import MANIFEST, noted_names
 from codesign.search import Pareto, Problem, Trace
 from codesign.search.front.dual_pool import Statement
-from codesign.search.front.parametric_sequence import ParametricSequence, Remembering
+from codesign.search.front.parametric_sequence import ParametricSequence, RememberingOracle
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.verification import Answer, Refuted, VerifiedProblem, verify_front
@@ -233,7 +233,7 @@ def test_a_pool_backs_no_more_than_its_weights_say():
     claimed = [Statement("goal", one.levels, one.lower) for one in walk.designs]
     again = walk.sweep.pool.back(claimed, oracle)
     np.testing.assert_allclose(again.bounds, [one.bound for one in claimed], rtol=0, atol=1e-9)
-    assert isinstance(ParametricSequence(Remembering(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
+    assert isinstance(ParametricSequence(RememberingOracle(oracle), (), walk.sweep.effort, 0).pool.plan, np.ndarray)
 
 
 def test_a_run_of_a_front_is_verified_by_command(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):

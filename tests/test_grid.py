@@ -13,7 +13,7 @@ from codesign.core.pareto_tools import non_dominated_rows
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Grid, Problem
-from codesign.search.exhaustive.grid import CHECKPOINT, Saving, Sweep, screen
+from codesign.search.exhaustive.grid import CHECKPOINT, CheckpointSettings, Sweep, screen
 from codesign.search.exhaustive.sweep import TopDesigns
 from codesign.search.results import designs
 from codesign.study.design_space import Continuous, DesignSpace
@@ -107,24 +107,32 @@ def test_interrupted_search_continues_to_the_bit(problem, tmp_path, monkeypatch,
 
     if inside:
         monkeypatch.setattr(TopDesigns, "_front", stop_inside)
-    first = screen(problem, BLOCK, lambda p: None if inside else stop(), 4, Saving(str(tmp_path / CHECKPOINT)))
+    first = screen(
+        problem, BLOCK, lambda p: None if inside else stop(), 4, CheckpointSettings(str(tmp_path / CHECKPOINT))
+    )
     monkeypatch.setattr(TopDesigns, "_front", original)
     assert 0 < first.evaluated < whole.evaluated
     assert "interrupted after" in first.stopped
     assert not same(first.top, whole.top)
-    again = screen(problem, BLOCK, keep=4, saving=Saving(str(tmp_path / "next.npz"), resume=str(tmp_path)))
+    again = screen(problem, BLOCK, keep=4, saving=CheckpointSettings(str(tmp_path / "next.npz"), resume=str(tmp_path)))
     assert same(again.top, whole.top)
     assert again.evaluated == whole.evaluated
     assert (tmp_path / "next.npz").is_file()
 
 
 def test_state_of_another_study_is_refused(problem, tmp_path):
-    screen(problem, BLOCK, lambda p: (_ for _ in ()).throw(KeyboardInterrupt), 4, Saving(str(tmp_path / CHECKPOINT)))
+    screen(
+        problem,
+        BLOCK,
+        lambda p: (_ for _ in ()).throw(KeyboardInterrupt),
+        4,
+        CheckpointSettings(str(tmp_path / CHECKPOINT)),
+    )
     other = dataclasses.replace(problem, objective=Objective("time_s"))
     with pytest.raises(ConfigError, match="of another study"):
-        screen(other, BLOCK, saving=Saving(resume=str(tmp_path)))
+        screen(other, BLOCK, saving=CheckpointSettings(resume=str(tmp_path)))
     with pytest.raises(ConfigError, match="does not exist"):
-        screen(problem, BLOCK, saving=Saving(resume=str(tmp_path / "nowhere")))
+        screen(problem, BLOCK, saving=CheckpointSettings(resume=str(tmp_path / "nowhere")))
 
 
 def test_memory_does_not_grow_with_points(problem, monkeypatch):

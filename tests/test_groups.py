@@ -6,15 +6,15 @@ from builders import training
 
 from codesign.search import Certified, Problem
 from codesign.search.branch_and_bound import node_relaxation as groups
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.bounding_state import passed_down
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.model_oracle import Oracle
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle, PlanTree, find_orders, views
 from codesign.search.branch_and_bound.oracle import GOAL, Programme, rows_of
-from codesign.search.certificate import Wanted
+from codesign.search.certificate import GoalQuantity
 from codesign.search.front.epsilon_constraint import FrontWalk
-from codesign.search.front.parametric_sequence import ParametricSequence, Remembering
+from codesign.search.front.parametric_sequence import ParametricSequence, RememberingOracle
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 
@@ -153,7 +153,7 @@ def test_rows_alone_are_those_of_tangents(grouped: GroupOracle):
 
 def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
     """The proof over groups against the proof over every plan by itself, of the same model."""
-    effort = Effort(gap=1e-3)
+    effort = SearchEffort(gap=1e-3)
     together = BranchAndBound(Programme(grouped), effort, 0).run()
     plans = grouped.tree.table(grouped.sample(np.random.default_rng(0), 10**6))
     alone = Oracle(problem, rows_of(problem), 256, plans=dict(zip(grouped.tree.fields, plans.T, strict=True)))
@@ -166,7 +166,9 @@ def test_same_optimum_as_one_by_one(problem: Problem, grouped: GroupOracle):
 
 def test_front_over_groups_against_random_designs(grouped: GroupOracle):
     """No design that keeps a level lies below the bound proven there; those of the front keep theirs."""
-    walk = FrontWalk(ParametricSequence(Remembering(grouped), (), Effort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6)
+    walk = FrontWalk(
+        ParametricSequence(RememberingOracle(grouped), (), SearchEffort(gap=5e-3), 0), (GOAL, "time_s"), 4, between=6
+    )
     assert walk.run() == ""
     assert len(walk.designs) > 12
     rng = np.random.default_rng(1)
@@ -193,11 +195,11 @@ def test_too_many_to_list_is_searched_without_a_proof(problem: Problem, grouped:
     monkeypatch.setattr(groups, "MOST_BOUNDED", 10)
     monkeypatch.setattr(groups, "TRIED", 60)
     some = GroupOracle(problem, rows_of(problem), 256)
-    trace = Certified(convexity_samples=64, explain=False).search(some, Wanted(problem.objective.goal), 0)
+    trace = Certified(convexity_samples=64, explain=False).search(some, GoalQuantity(problem.objective.goal), 0)
     assert trace.claim.startswith(
         "heuristic solution, no certificate: 540 combinations of plan values are too many to bound"
     )
     assert not trace.certificate.certified
     assert trace.certificate.bound is None
-    best = np.exp(BranchAndBound(Programme(grouped), Effort(gap=1e-3), 0).run().upper)
+    best = np.exp(BranchAndBound(Programme(grouped), SearchEffort(gap=1e-3), 0).run().upper)
     assert best * 0.999 <= trace.certificate.best <= best * 1.5

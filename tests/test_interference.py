@@ -15,7 +15,7 @@ from codesign.config import scenario_from_config
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.model.network_traffic import sent_per_step
-from codesign.model.networks.fabrics import Beside, Contended, Group, SwitchDomain
+from codesign.model.networks.fabrics import BackgroundTraffic, Contended, Group, SwitchDomain
 from codesign.model.networks.fabrics.interference import (
     CoupledNode,
     RealLifeFatTree,
@@ -243,6 +243,6 @@ class TestPlanTraffic:
         """The fluid of `Contended` is the saturated node of the closed form, which the simulations confirm."""
         inside, _ = throughput(node(buffer_messages=1e9), jnp.asarray(1.0), jnp.asarray(share))
         ratio, card = share / (1 - share), 50 * GB * 4096 / 4160 / 8
-        beside = Beside(jnp.asarray(ratio), jnp.asarray(ratio / card), jnp.asarray(1.0))
+        beside = BackgroundTraffic(jnp.asarray(ratio), jnp.asarray(ratio / card), jnp.asarray(1.0))
         link = Contended(SwitchDomain(8.0, 64 * GB, 1e-6)).link(Group(8.0, beside=beside))
         assert float(8 / link.beta_s_per_byte) == pytest.approx(float(inside), rel=1e-6)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from codesign.config import study_from_config
-from codesign.search.exhaustive.grid import CHECKPOINT, Saving, screen, trace_of_screened
+from codesign.search.exhaustive.grid import CHECKPOINT, CheckpointSettings, screen, trace_of_screened
 
 STUDY = ["experiment=train_dlrm", "calibration=h100_sxm_roofline"]
 CERTIFIED = ["calibration=h100_sxm_roofline", "search=certified", "search.gap=1e-12", "search.explain=false"]  # lasts
@@ -74,7 +74,7 @@ def test_a_killed_grid_goes_on_where_it_was(tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     problem = study_from_config(*GRID).problem
     told: list[int] = []
-    again = screen(problem, 1024, lambda p: told.append(p.done), 64, Saving(resume=str(folder)))
+    again = screen(problem, 1024, lambda p: told.append(p.done), 64, CheckpointSettings(resume=str(folder)))
     assert told[0] > 1024  # what the killed one had done is not done again
     whole = screen(problem, 1024)
     assert again.evaluated == whole.evaluated

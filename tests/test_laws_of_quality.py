@@ -13,21 +13,21 @@ from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.scaling_laws import (
-    Bits,
+    BitWidths,
     DenseLaw,
     FineGrainedLaw,
     JointLaw,
     PrecisionLaw,
     ShapeCorrection,
-    Trained,
+    TrainedModel,
 )
 
 LAWS = [DenseLaw, JointLaw, FineGrainedLaw, PrecisionLaw]
 
 
-def model(parameters=2e9, active=1e9, tokens=5e10, expansion=4.0, granularity=2.0) -> Trained:
+def model(parameters=2e9, active=1e9, tokens=5e10, expansion=4.0, granularity=2.0) -> TrainedModel:
     numbers = (parameters, active, 0.9 * parameters, tokens, expansion, granularity)
-    return Trained(*map(jnp.asarray, numbers), Bits())
+    return TrainedModel(*map(jnp.asarray, numbers), BitWidths())
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def test_what_was_printed():
     assert float(joint.optimum(1e21, 8.0)[0]) == pytest.approx(3.8e9, rel=0.01)
     fine = shipped("krajewski")
     assert float(fine.at(4.3e9, 4.37e9, 8.0)) == pytest.approx(3.133, rel=0.01)  # a row of its table of optima
-    few = shipped("kumar").kept(Bits(4.0, 1e3, 1e3))
+    few = shipped("kumar").kept(BitWidths(4.0, 1e3, 1e3))
     assert float(few) == pytest.approx(0.776, abs=1e-3)
     small = lifetime_of(shipped("sardana"), 7e9, 2.0452817884779284, 2e12)
     assert 9.696587420341147e22 - small.flops == pytest.approx(1.7e22, rel=0.01)
@@ -135,7 +135,7 @@ def test_a_configured_run_is_refused_outside_in_one_line():
         scenario_from_config("scaling_law=besiroglu")
 
 
-def shaped(width=2560.0, depth=32.0, **others) -> Trained:
+def shaped(width=2560.0, depth=32.0, **others) -> TrainedModel:
     return model(**others)._replace(width=jnp.asarray(width), depth=jnp.asarray(depth))
 
 

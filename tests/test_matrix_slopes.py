@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.core.matrix_slopes import Moving, by_matrix, matrix, stored_matrix, stored_product
+from codesign.core.matrix_slopes import MovingLeaves, by_matrix, matrix, stored_matrix, stored_product
 
 
 def plain(a, b):
@@ -58,7 +58,7 @@ def test_a_stored_matrix_is_the_matrix(size: int):
 
 def test_only_what_moves_is_in_the_vector():
     zero = jax.custom_derivatives.SymbolicZero(jax.core.ShapedArray((), float))
-    moving = Moving((jnp.asarray(1.0), jnp.array([2.0, 3.0])), (zero, jnp.array([4.0, 5.0])))
+    moving = MovingLeaves((jnp.asarray(1.0), jnp.array([2.0, 3.0])), (zero, jnp.array([4.0, 5.0])))
     assert moving.at.tolist() == [2.0, 3.0]
     assert moving.way.tolist() == [4.0, 5.0]
     first, second = moving.tree(jnp.array([6.0, 7.0]))

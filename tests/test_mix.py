@@ -15,7 +15,7 @@ from codesign.core.errors import ConfigError
 from codesign.jaxprs.program import likeness
 from codesign.search import Cases, Certified, Mix, MixEntry, Problem, Robust, Uncertain
 from codesign.search.blend import HOW, Blend
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.oracle import GOAL, Programme
 from codesign.search.mix.alternating import Alternating, JointOracle, Member
@@ -72,12 +72,12 @@ def test_bound_and_design_against_every_tuple_solved_for_itself(how, seed):
     blend = Blend(how, np.array([1.0, 2.0, 1.0]), 0.5)
     tuples = np.array(list(itertools.product(range(5), repeat=3)))
     apart = [Member(m.name, m.programme) for m in members]
-    every = BranchAndBound(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
+    every = BranchAndBound(Programme(JointOracle(apart, blend, tuples)), SearchEffort(gap=1e-4), 0).run()
 
     search = Alternating(members, blend, 1e-4, 0)
     search.run()
     own = sum(
-        w * BranchAndBound(Programme(m.programme.oracle), Effort(gap=1e-4), 0).run().lower
+        w * BranchAndBound(Programme(m.programme.oracle), SearchEffort(gap=1e-4), 0).run().lower
         for w, m in zip(blend.weights, members, strict=True)
     )
     stages: list[tuple[float, float]] = []
@@ -100,7 +100,7 @@ def test_no_more_is_claimed_than_what_dropped_plans_reach():
     blend = Blend("log_sum", np.ones(2))
     tuples = np.array(list(itertools.product(range(4), repeat=2)))
     apart = [Member(m.name, m.programme) for m in members]
-    every = BranchAndBound(Programme(JointOracle(apart, blend, tuples)), Effort(gap=1e-4), 0).run()
+    every = BranchAndBound(Programme(JointOracle(apart, blend, tuples)), SearchEffort(gap=1e-4), 0).run()
     best = int(tuples[every.bounding.plan][0])
 
     search = Alternating(members, blend, 1e-4, 0)
@@ -116,7 +116,7 @@ def test_no_more_is_claimed_than_what_dropped_plans_reach():
     assert proof.lower <= every.upper + 1e-6
     assert proof.lower >= every.lower - 1e-6
 
-    asked = side.asking(1.0, np.zeros(2), Effort(gap=0.1, seconds=10.0))
+    asked = side.asking(1.0, np.zeros(2), SearchEffort(gap=0.1, seconds=10.0))
     side.priced(asked.run(side.member.programme, 0))  # another round, of the plans that are left
     side.drop(1.0, search.upper - gap)
     assert side.dropped <= every.lower

@@ -19,12 +19,12 @@ from codesign.report import sections as front_page
 from codesign.report.run_folder import read_run
 from codesign.report.wording import degrees
 from codesign.search import Pareto, Problem
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.model_oracle import affine
 from codesign.search.branch_and_bound.oracle import GOAL, AbstractOracle, Tangents
 from codesign.search.front.epsilon_constraint import Cell, FrontWalk, blends, neighbours
-from codesign.search.front.level_pairs import Between
-from codesign.search.front.parametric_sequence import Memory, ParametricSequence, Remembering
+from codesign.search.front.level_pairs import LevelSolver
+from codesign.search.front.parametric_sequence import Memory, ParametricSequence, RememberingOracle
 from codesign.search.results import designs
 from codesign.search.settings import FRONT
 from codesign.study.design_space import Continuous, DesignSpace
@@ -109,7 +109,7 @@ class Rooms(AbstractOracle):
 
 
 def walked(rows: tuple[str, ...], levels: int, between: int = 0) -> FrontWalk:
-    sweep = ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3, batch=16, references=8), 0)
+    sweep = ParametricSequence(RememberingOracle(Rooms()), (), SearchEffort(gap=5e-3, batch=16, references=8), 0)
     walk = FrontWalk(sweep, rows, levels, between)
     assert walk.run() == ""
     return walk
@@ -180,7 +180,7 @@ def test_lines_bound_every_plan_at_levels_that_were_never_asked(rows):
     exact = np.array([oracle.tangents(np.full(len(grid), p), grid, 1.0).exact for p in range(oracle.count)])
     values = np.array([one.values for one in walk.designs])[:, 1:]
     rng, columns, raised, never = np.random.default_rng(1), [oracle.names.index(row) for row in rows[1:]], 0, 0
-    between = Between(walk.sweep, rows[1:])
+    between = LevelSolver(walk.sweep, rows[1:])
     for _ in range(50):
         level = rng.uniform(values.min(axis=0) - 0.3, values.max(axis=0) + 0.3)
         floor = np.full(oracle.count, -np.inf)
@@ -223,7 +223,7 @@ def test_later_programmes_ask_less_than_the_first():
     sweep, one = walk.sweep, walk.designs[-1]
     before = sweep.oracle.evaluated
     again = sweep.solve(GOAL, dict(one.levels))
-    fresh = ParametricSequence(Remembering(Rooms()), (), sweep.effort, 1)
+    fresh = ParametricSequence(RememberingOracle(Rooms()), (), sweep.effort, 1)
     alone = fresh.solve(GOAL, dict(one.levels))
     assert sweep.oracle.evaluated - before < 0.5 * fresh.oracle.evaluated
     assert again.upper == pytest.approx(alone.upper, abs=5e-3)
@@ -232,7 +232,7 @@ def test_later_programmes_ask_less_than_the_first():
 
 
 def test_remembered_tangents_are_the_latest():
-    oracle = Remembering(Rooms(), depth=2)
+    oracle = RememberingOracle(Rooms(), depth=2)
     u = np.random.default_rng(0).uniform(size=(3, 2))
     result = [oracle.tangents(np.array([4]), point[None], 1.0) for point in u]
     both = [Memory(oracle, slot).tangents(np.array([4]), u[:1], 1.0).exact[0] for slot in (0, 1)]
@@ -252,7 +252,10 @@ def test_interrupt_leaves_the_front_so_far():
             raise KeyboardInterrupt
 
     walk = FrontWalk(
-        ParametricSequence(Remembering(Rooms()), (), Effort(gap=5e-3), 0), (GOAL, "money"), 12, report=impatient
+        ParametricSequence(RememberingOracle(Rooms()), (), SearchEffort(gap=5e-3), 0),
+        (GOAL, "money"),
+        12,
+        report=impatient,
     )
     assert walk.run() == "interrupted"
     assert len(walk.designs) == 3

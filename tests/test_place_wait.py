@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesign.jaxprs import interpreted
-from codesign.model.workloads.latency import PlaceWait, place_wait
+from codesign.model.workloads.latency import SlotWait, place_wait
 from codesign.model.workloads.mean_step import Demand, EngineStep, RooflineTimes
 from codesign.model.workloads.open_loop import open_loop
 from codesign.model.workloads.pools_apart import pools_apart
@@ -32,7 +32,7 @@ STEP = 0.01
 ENGINE = {"fixed_s": 0.004, "weights_s": 0.006, "token_s": 4e-5, "read_s": 3e-8, "pair_s": 4e-10}
 
 
-def waited(most: float, load: float, grows: float = 0.0, **changes: float) -> PlaceWait:
+def waited(most: float, load: float, grows: float = 0.0, **changes: float) -> SlotWait:
     """Of an engine whose full steps take 10 ms, `grows` of that for its sequences; lengths of answers vary by 1."""
     steps = 1000.0
     told = {"rate": load * most / (steps * STEP), "input_tokens": 100.0, "output_tokens": 1 + steps, "chunk": 1e9}

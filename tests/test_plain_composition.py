@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from codesign.config import available
 from codesign.config.composition import _by_hydra, _composed_anew, _parse
 from codesign.config.groups import conf_dir, groups
-from codesign.config.plain_composition import NotPlain, _merge, as_config, compose_plainly
+from codesign.config.plain_composition import UnsupportedMerge, _merge, as_config, compose_plainly
 
 TYPICAL = [(), *((f"{group}={[*available(group)][-1]}",) for group in groups())]
 TYPICAL += [("experiment=serve_llama31_405b",), ("workload=disaggregated", "prefill=same"), ("~facility",)]
@@ -53,7 +53,7 @@ def test_mappings_are_merged_as_omegaconf_does(parts):
     try:
         for part in parts:
             _merge(merged, part)
-    except NotPlain:
+    except UnsupportedMerge:
         return
     for part in parts:
         by_omegaconf.merge_with(OmegaConf.create(part))
@@ -69,7 +69,7 @@ def test_nodes_are_those_that_omegaconf_creates(tree):
 
 @pytest.mark.parametrize(("base", "added"), [("${b}", {"c": 1}), ("${b}", [1]), (1, "???")])
 def test_what_refers_elsewhere_or_lacks_a_value_is_left_to_omegaconf(base, added):
-    with pytest.raises(NotPlain):
+    with pytest.raises(UnsupportedMerge):
         _merge({"a": base, "b": {"d": 2}}, {"a": added})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from codesign import ConfigError
-from codesign.simulation.fleet import Agreed, simulate_fleet
+from codesign.simulation.fleet import LatencyLimits, simulate_fleet
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals
 
 TOKENS = 1000
@@ -178,7 +178,7 @@ def test_requests_that_are_turned_away_are_erlangs_formula(servers: int, places:
 def test_one_class_is_turned_away_for_another():
     requests = classed(3000, 1.6, (0.5, 0.5), 5, (1.0, 1.0)).served_first(["class0"])
     result = simulate_fleet(SERVER, requests, "least_outstanding", replicas=1, admitted={"class1": 3})
-    rows = {row["class"]: row for row in result.by_class({"": Agreed(30.0)})}
+    rows = {row["class"]: row for row in result.by_class({"": LatencyLimits(30.0)})}
     assert rows["class0"]["refused"] == 0 < rows["class1"]["refused"]
     assert rows["class0"]["meets"]
     assert not rows["class1"]["meets"]

@@ -10,13 +10,13 @@ from codesign.core.fields import check_ranges, replace, walk
 from codesign.model.hardware import (
     INFINIBAND,
     LOAD_STORE,
+    BufferedCopy,
     Channel,
-    Copied,
     LoadStore,
     Packets,
     Pcie,
     ThreeStagePath,
-    Windowed,
+    WindowedThroughput,
     infiniband,
     load_store,
     pcie,
@@ -116,7 +116,7 @@ def test_limits_of_a_message():
 
 def test_a_copy_ends_where_the_handshake_begins():
     path = ThreeStagePath(pcie(3), infiniband("EDR"), pcie(3), 1e-6)
-    library = Copied(path, 4e-7, 2e-10, 16384.0, 5e-11, 2e5, 2e-6)
+    library = BufferedCopy(path, 4e-7, 2e-10, 16384.0, 5e-11, 2e5, 2e-6)
     extra = lambda n: float(library.time_s(jnp.asarray(n)) - path.time_s(jnp.asarray(n)))  # noqa: E731
     assert extra(1000.0) == pytest.approx(4e-7 + 2e-7)
     assert extra(116384.0) == pytest.approx(4e-7 + 16384 * 2e-10 + 1e5 * 5e-11)
@@ -124,7 +124,7 @@ def test_a_copy_ends_where_the_handshake_begins():
 
 
 def test_throughput_between_its_limits():
-    window = Windowed(3e-7, 12e9, 6.0)
+    window = WindowedThroughput(3e-7, 12e9, 6.0)
     assert float(window.bytes_per_s(jnp.asarray(64.0))) == pytest.approx(64 / 3e-7, rel=1e-3)
     assert float(window.bytes_per_s(jnp.asarray(1e7))) == pytest.approx(12e9, rel=1e-3)
     slope = jax.grad(lambda n: window.bytes_per_s(n))(3600.0)

@@ -15,7 +15,7 @@ from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.model.network_traffic import collective_times, leaving_ratio, tail_s
 from codesign.model.networks.collectives import NetworkLevel, RingAllReduce, Stage
-from codesign.model.networks.fabrics import Beside, Group, QueuedNode, SwitchDomain
+from codesign.model.networks.fabrics import BackgroundTraffic, Group, QueuedNode, SwitchDomain
 from codesign.model.networks.fabrics.interference import CoupledNode, saturation_load
 from codesign.model.networks.fabrics.queued import LATER_OF_TWO
 from codesign.model.workloads import CommOp
@@ -49,12 +49,12 @@ class TestByHand:
 
     def test_a_full_card_holds_up_what_means_to_stay(self):
         """p c = 0.5 / 60 GB/s > 1 / 450: 90 GB/s of others would fill 0.75 of the queue, not 0.2."""
-        slow = Beside(beyond_s_per_byte=1 / 60e9)
+        slow = BackgroundTraffic(beyond_s_per_byte=1 / 60e9)
         link = queued(0.2, 0.5).link(Group(2.0, beside=slow))
         assert float(link.beta_s_per_byte) == pytest.approx(1 / RATE / 0.25)
 
     def test_between_nodes_also_both_cards(self):
-        seen, card = Beside(inside_s_per_byte=1 / RATE), SwitchDomain(8.0, 50e9, ALPHA)
+        seen, card = BackgroundTraffic(inside_s_per_byte=1 / RATE), SwitchDomain(8.0, 50e9, ALPHA)
         node = QueuedNode(card, 0.1 * RATE, 0.5, BURST, 8.0, 4.0, between=True)
         link = node.link(Group(2.0, beside=seen))
         used, held = 45e9 * 0.5 / 50e9, 0.5 / 50e9
@@ -64,7 +64,7 @@ class TestByHand:
 
     def test_more_others_longer_bursts_and_more_of_them_beyond_never_help(self):
         def late(load, beyond, burst):
-            seen = Beside(beyond_s_per_byte=1 / 50e9)
+            seen = BackgroundTraffic(beyond_s_per_byte=1 / 50e9)
             return float(QueuedNode(DOMAIN, load * RATE, beyond, burst).link(Group(8.0, beside=seen)).alpha_s)
 
         for better, worse in (((0.1, 0.1, 1e5), (0.2, 0.1, 1e5)), ((0.1, 0.1, 1e5), (0.1, 0.1, 1e6)),
@@ -81,7 +81,7 @@ class TestNode:
         """An accelerator's link of 64 GB/s, a card of 50 GB/s for eight: what others may offer at the most."""
         node = CoupledNode(8.0, 64e9, 50e9, port, nic_header_bytes=0.0, buffer_messages=buffers)
         most = float(saturation_load(node, jnp.asarray(beyond))) * 64e9
-        seen = Beside(beyond_s_per_byte=8 / 50e9)
+        seen = BackgroundTraffic(beyond_s_per_byte=8 / 50e9)
         fabric = QueuedNode(
             SwitchDomain(8.0, 64e9, ALPHA), most, beyond, port_bytes_per_s=port, buffer_messages=buffers
         )
@@ -99,7 +99,7 @@ class TestNode:
         def late(point):
             changes = {"port_bytes_per_s": jnp.exp(point[0]), "background_bytes_per_s": jnp.exp(point[1])}
             made = replace(queued(0.1, buffer_messages=8.0, port_bytes_per_s=1e11), changes)
-            return jnp.log(made.link(Group(8.0, beside=Beside(beyond_s_per_byte=1 / 50e9))).alpha_s)
+            return jnp.log(made.link(Group(8.0, beside=BackgroundTraffic(beyond_s_per_byte=1 / 50e9))).alpha_s)
 
         rng = np.random.default_rng(0)
         for _ in range(30):
@@ -236,7 +236,7 @@ class TestStudies:
         assert behind > 1.5 * among  # whole transfers first come first served
 
     def test_slopes_by_differences_and_the_same_in_every_way_of_calling(self):
-        seen = Beside(beyond_ratio=0.3, beyond_s_per_byte=2e-11, inside_s_per_byte=2e-12)
+        seen = BackgroundTraffic(beyond_ratio=0.3, beyond_s_per_byte=2e-11, inside_s_per_byte=2e-12)
 
         def told(point):
             changes = {"background_bytes_per_s": point[0], "inner.bandwidth_bytes_per_s": point[1]}

@@ -16,7 +16,7 @@ from codesign.evidence.calibration.gpus import Device, Peaks
 from codesign.evidence.calibration.kernels import TABLES, TableGroup, gemm_works
 from codesign.evidence.calibration.learned_factors import Launches, as_bytes, corrected, label_of, names_of, train
 from codesign.model.hardware import Chip, Elementwise, Gemm, Residual, Work
-from codesign.model.hardware.residual import BOUND, UNKNOWN, FittedOn, ShapeNetwork, features, load
+from codesign.model.hardware.residual import BOUND, UNKNOWN, FitContext, ShapeNetwork, features, load
 from codesign.model.metrics import evaluate
 from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
@@ -84,8 +84,8 @@ def test_slopes_in_a_shape_are_those_of_differences(folder):
 
 def test_what_was_not_measured_has_the_embedding_of_the_unknown(folder):
     one = load(Path(folder) / "gemm.npz")
-    known = one.context(FittedOn("gemm", "h100_sxm", "trtllm", "bf16"))
-    other = one.context(FittedOn("gemm", "h20", "trtllm", "bf16"))
+    known = one.context(FitContext("gemm", "h100_sxm", "trtllm", "bf16"))
+    other = one.context(FitContext("gemm", "h20", "trtllm", "bf16"))
     np.testing.assert_allclose(other - known, one.embeddings[0][UNKNOWN] - one.embeddings[0][1], atol=1e-12)
 
 
@@ -172,7 +172,7 @@ def test_training_finds_what_was_hidden_in_the_rows():
     half = rng.random(count) < 0.5
     learned = train(rows.some(half), names_of([group]), steps=600)
     result = corrected(rows, [group], [kernel], learned)[~half]
-    assert label_of(group) == FittedOn.of(LABEL)
+    assert label_of(group) == FitContext.of(LABEL)
     before = np.median(np.abs(physics / measured - 1)[~half])
     assert np.median(np.abs(result / measured[~half] - 1)) < 0.5 * before
     assert as_bytes(learned) == as_bytes(train(rows.some(half), names_of([group]), steps=600))  # the same again

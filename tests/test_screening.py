@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from codesign import study_from_config
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
 from codesign.search.branch_and_bound.certified import RowsOfProblem
 from codesign.search.branch_and_bound.evidence import Recorder
@@ -42,7 +42,7 @@ def test_cheap_rows_are_those_of_all(oracle):
 
 @pytest.mark.slow
 def test_what_is_screened_out_breaks_a_limit_and_nothing_else_is(oracle):
-    search = BranchAndBound(Programme(oracle), Effort(gap=1e-9), 0, recorder=Recorder())
+    search = BranchAndBound(Programme(oracle), SearchEffort(gap=1e-9), 0, recorder=Recorder())
     search.screen()
     out = search.bounding.lower == np.inf
     exact, _ = oracle.values(np.arange(oracle.count), np.zeros((oracle.count, 0)))

@@ -11,7 +11,7 @@ from test_plan_parts import Losing, Shuffled
 from codesign.core.errors import CodesignError
 from codesign.executors import Local, Serial
 from codesign.search import Certified, Integer, Inverse, Mix, Problem
-from codesign.search.branch_and_bound.integer import HeldPart, HeldWork
+from codesign.search.branch_and_bound.integer import FixedCoordinateTask, FixedCoordinateWork
 
 PROOF = Certified(gap=1e-3, convexity_samples=64, batch_size=64, explain=True)
 RUNNERS = [Serial(), Shuffled(3)]
@@ -129,8 +129,8 @@ def test_the_least_of_a_number_is_proven_in_parts(name):
 def test_what_is_sent_has_no_model_in_it():
     """A worker makes its own, once, whatever was run here before."""
     problem = made()
-    work = HeldWork(problem, PROOF, True, 0)
-    fresh, part = len(pickle.dumps(work)), HeldPart(0, ((0, 0.5),), True)
+    work = FixedCoordinateWork(problem, PROOF, True, 0)
+    fresh, part = len(pickle.dumps(work)), FixedCoordinateTask(0, ((0, 0.5),), True)
     here = work(part)
     assert len(pickle.dumps(work)) == fresh
     there = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(work))(part)))

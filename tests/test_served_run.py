@@ -7,7 +7,7 @@ from builders import cluster
 
 from codesign import scenario_from_config
 from codesign.model.metrics import evaluate
-from codesign.model.scaling_laws import Bits, PrecisionLaw
+from codesign.model.scaling_laws import BitWidths, PrecisionLaw
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import ContinuousServing, Plan, Precision, ServedRun, ShapedPlan, Transformer
 
@@ -42,7 +42,7 @@ def test_flops_of_training_and_loss_by_hand():
     result, model, law = run().flat(), Transformer.example(), PrecisionLaw.example()
     active = float(model.active_parameters() + model.vocab * model.hidden)
     assert float(result["training_flops"]) == pytest.approx(6 * active * 1e10, rel=1e-12)
-    kept = float(law.kept(Bits()))
+    kept = float(law.kept(BitWidths()))
     inner = float(model.inner_parameters())
     assert float(result["loss"]) == pytest.approx(2.8 + 4300 * (inner * kept) ** -0.5 + 18000 * 1e10**-0.5, rel=1e-9)
 

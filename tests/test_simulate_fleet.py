@@ -11,7 +11,7 @@ from codesign.commands.simulate_fleet import agreed_of
 from codesign.core.errors import ConfigError
 from codesign.report.drawing import render
 from codesign.report.fleet_figures import fleet_figure
-from codesign.simulation.fleet import Agreed, RequestClass, conversations, simulate_fleet
+from codesign.simulation.fleet import LatencyLimits, RequestClass, conversations, simulate_fleet
 from codesign.simulation.serving import Engine, Requests, RooflineSteps, arrivals, read_trace
 
 DESIGN = (
@@ -172,13 +172,13 @@ def test_hashes_that_are_none_are_one_line(tmp_path):
 
 def test_limits_are_read():
     result = agreed_of(["ttft=2s,tpot=50ms,share=0.95", "chat:ttft=500ms"])
-    assert result == {"": Agreed(2.0, 0.05, 0.95), "chat": Agreed(0.5)}
+    assert result == {"": LatencyLimits(2.0, 0.05, 0.95), "chat": LatencyLimits(0.5)}
 
 
 def test_the_timeline_is_drawn():
     engine = Engine(RooflineSteps(2e-3, 5e-3, 2e-5, 1e-8, 1e-9), budget=4096, chunk=4096, store_blocks=300)
     result = simulate_fleet(engine, drawn(), "session_sticky", replicas=3)
-    figure = fleet_figure(result, {"": Agreed(0.2, 0.05), "chat": Agreed(0.1)})
+    figure = fleet_figure(result, {"": LatencyLimits(0.2, 0.05), "chat": LatencyLimits(0.1)})
     assert len(figure.axes) == 4
     assert "keep their limits" in figure.get_suptitle()
     assert render(figure)[:4] == b"\x89PNG"

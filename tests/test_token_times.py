@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codesign.model.workloads.latency import Crowds, PlaceWait, TokenTimes, token_times
+from codesign.model.workloads.latency import Crowds, SlotWait, TokenTimes, token_times
 from codesign.model.workloads.mean_step import Demand, EngineStep, RooflineTimes
 
 PLAIN, TOKEN = 0.01, 1e-4
-ROOMY = PlaceWait(*map(jnp.asarray, (0.0, 0.0, 0.0)))
+ROOMY = SlotWait(*map(jnp.asarray, (0.0, 0.0, 0.0)))
 
 
 def times(**changes: float) -> RooflineTimes:

@@ -8,7 +8,7 @@ from example_run import example_ops
 from rich.console import Console
 
 import codesign.search
-from codesign.commands.optimize import STAGES, Watch, stage_of
+from codesign.commands.optimize import STAGES, SearchProgressBar, stage_of
 from codesign.commands.remarks import devices_taken
 from codesign.config import scenario_from_config
 from codesign.report.series import roofline_ends, roofs
@@ -40,7 +40,7 @@ def test_a_stage_says_which_of_several_searches_it_is_of():
 
 
 def test_progress_without_a_terminal_is_a_sentence_a_stage(capsys):
-    with Watch(Console(width=160, force_terminal=False), lambda name, value: f"${value:g}") as watch:
+    with SearchProgressBar(Console(width=160, force_terminal=False), lambda name, value: f"${value:g}") as watch:
         watch(Progress("incumbent", 129, 129, 11.0, goal="usd_per_million_tokens"))
         watch(Progress("bound", 100, 280, 11.0, 0.5, goal="usd_per_million_tokens", proven=True))
         watch(Progress("bound", 280, 280, 11.0, 1e-6, goal="usd_per_million_tokens", proven=True))

@@ -19,8 +19,8 @@ from codesign.search.branch_and_bound.node_relaxation import oracle_for
 from codesign.search.branch_and_bound.oracle import rows_of
 from codesign.staging import base_of, model, points, program_cache
 from codesign.staging.program_cache import (
-    CannotBeKept,
-    Traced,
+    NotCacheable,
+    TracedProgram,
     kinds_as_plain,
     structure_as_plain,
     structure_from_plain,
@@ -129,7 +129,7 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     assert len(kept_in(tmp_path)) == 2
     leaves, structure = jax.tree.flatten(scenario)
     wider = [np.zeros((2, *np.shape(leaf))) for leaf in leaves]
-    made = Traced(base_of(scenario).program, structure, ())
+    made = TracedProgram(base_of(scenario).program, structure, ())
     assert program_cache.traced_once(lambda: made, structure, [model._shape(leaf) for leaf in wider]) is made
     assert len(kept_in(tmp_path)) == 3
 
@@ -187,7 +187,7 @@ def test_somebody_elses_class_is_not_kept():
     class Foreign(equinox.Module):
         number: float
 
-    with pytest.raises(CannotBeKept):
+    with pytest.raises(NotCacheable):
         structure_as_plain(jax.tree.structure(Foreign(1.0)))
     for hostile in (
         ["object", "subprocess", "Popen", ["args", "true"]], ["object", "codesign.core.errors", "CodesignError"],
@@ -195,7 +195,7 @@ def test_somebody_elses_class_is_not_kept():
         ["named", "builtins", "int"], ["leaf", 1], ["what"], [], ["tuple", ["leaf", 1], ["leaf", 0]],
         ["tuple", ["leaf", 0], ["leaf", 0]],
     ):  # fmt: skip
-        with pytest.raises(CannotBeKept):
+        with pytest.raises(NotCacheable):
             structure_from_plain(hostile)
 
 

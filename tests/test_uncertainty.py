@@ -35,7 +35,7 @@ from codesign.uncertainty.spreads import (
     PHYSICS,
     RELATIVE,
     TRIED,
-    Missed,
+    PredictionErrors,
     covered,
     find,
     fitted,
@@ -51,7 +51,7 @@ def scenario():
 
 
 def missed(errors, groups):
-    return Missed("kernel", "gemm", PHYSICS, NEW, np.asarray(errors), np.asarray(groups))
+    return PredictionErrors("kernel", "gemm", PHYSICS, NEW, np.asarray(errors), np.asarray(groups))
 
 
 def test_groups_count_alike_and_left_out_ones_are_covered():

@@ -14,7 +14,7 @@ from codesign.commands.left_files import read_evidence, write_evidence
 from codesign.search import Certified, Problem, Trace
 from codesign.search.branch_and_bound.node_relaxation import GroupOracle
 from codesign.search.branch_and_bound.oracle import rows_of
-from codesign.search.certificate import Wanted
+from codesign.search.certificate import GoalQuantity
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
 from codesign.verification import AttackEffort, Derivation, Refuted, VerifiedProblem, derivation_of, verify
@@ -47,7 +47,7 @@ def oracle() -> GroupOracle:
 
 @pytest.fixture(scope="module")
 def trace(oracle: GroupOracle) -> Trace:
-    return Certified(convexity_samples=64, explain=False).search(oracle, Wanted(GOAL), 0)
+    return Certified(convexity_samples=64, explain=False).search(oracle, GoalQuantity(GOAL), 0)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_that_nothing_is_feasible_is_verified(oracle: GroupOracle, model: Checke
     deep.problem = deep.model.problem = dataclasses.replace(PROBLEM, scenario=scenario)
     there = copy.copy(model)  # the same programs: the scenario is an argument of both
     there.problem = asked
-    trace = Certified(convexity_samples=64, explain=False).search(deep, Wanted(GOAL), 0)
+    trace = Certified(convexity_samples=64, explain=False).search(deep, GoalQuantity(GOAL), 0)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}
     stored = trace.evidence.header | {"counts": counts}, trace.evidence.tables

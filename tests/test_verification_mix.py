@@ -16,9 +16,9 @@ from codesign.search.blend import HOW
 from codesign.search.blend import Blend as Searched
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
-from codesign.verification import Answer, AskedMix
+from codesign.verification import Answer, ConfiguredMix
 from codesign.verification.goals_blended import CheckedBlend
-from codesign.verification.mix_bound import Cuts, bounded
+from codesign.verification.mix_bound import PlanCuts, bounded
 from codesign.verification.model_answers import CheckedModel
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def mix_of(how: str, relative: bool = False) -> Mix:
     return Mix(entries, aggregate=how, relative=relative, gap=2e-3, convexity_samples=64).bound(PROBLEMS)
 
 
-def asked_by(mix: Mix) -> AskedMix:
+def asked_by(mix: Mix) -> ConfiguredMix:
     asked = problem_of_mix(mix, 0)
     few = {name: dataclasses.replace(one, targets=TARGETS) for name, one in asked.workloads.items()}
     return dataclasses.replace(asked, workloads=few)
@@ -256,13 +256,13 @@ def test_blends_agree_with_those_of_the_search(how):
     assert (constant + logs @ slopes <= own.value(logs) + 1e-12).all()
 
 
-def cuts_of(rng: np.random.Generator, plans: int, each: int) -> Cuts:
+def cuts_of(rng: np.random.Generator, plans: int, each: int) -> PlanCuts:
     """Plans that are good at hardware of their own: tangents of a bowl, and a limit that cuts a corner off."""
     best, plan = rng.uniform(size=(plans, 2)), np.repeat(np.arange(plans), each)
     u = rng.uniform(size=(plans * each, 2))
     slope = np.stack([2 * (u - best[plan]), np.broadcast_to([-1.0, -1.0], u.shape)], axis=1)
     goal = ((u - best[plan]) ** 2).sum(axis=1) + 0.05 * rng.uniform(size=plans)[plan]
-    return Cuts(plans, plan, u, np.stack([goal, 0.4 - u.sum(axis=1)], axis=-1), slope)
+    return PlanCuts(plans, plan, u, np.stack([goal, 0.4 - u.sum(axis=1)], axis=-1), slope)
 
 
 @pytest.mark.parametrize("how", ["log_sum", "worst"])
@@ -281,7 +281,7 @@ def test_tuples_left_are_bounded_as_each_solved_for_itself(how):
     assert lie.trusted
 
 
-def least_of(cuts: list[Cuts], chosen: tuple[int, ...], blend: CheckedBlend) -> float:
+def least_of(cuts: list[PlanCuts], chosen: tuple[int, ...], blend: CheckedBlend) -> float:
     """The least blended goal of one tuple: of hardware, goals, and the blend of these."""
     upper, right = [], []
     for k, (each, plan) in enumerate(zip(cuts, chosen, strict=True)):

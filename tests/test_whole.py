@@ -13,9 +13,9 @@ from codesign.core.fields import replace
 from codesign.jaxprs.evaluator import interpreted
 from codesign.model.metrics import evaluate
 from codesign.search import Certified, Integer, Problem
-from codesign.search.branch_and_bound.bounding import Effort
+from codesign.search.branch_and_bound.bounding import SearchEffort
 from codesign.search.branch_and_bound.branch_and_bound import BranchAndBound
-from codesign.search.branch_and_bound.integer import Held
+from codesign.search.branch_and_bound.integer import FixedCoordinateOracle
 from codesign.search.branch_and_bound.oracle import AbstractOracle, Programme, Tangents
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective
@@ -46,7 +46,7 @@ class Bowls(AbstractOracle):
 
 
 def test_held_coordinates_stay_and_tangents_touch():
-    held = Held(Bowls(), {1: 0.25})
+    held = FixedCoordinateOracle(Bowls(), {1: 0.25})
     assert held.variables == ("a", "c")
     rng = np.random.default_rng(0)
     plan, u = rng.integers(0, 2, 50), rng.uniform(size=(50, 2))
@@ -58,7 +58,7 @@ def test_held_coordinates_stay_and_tangents_touch():
 
 @pytest.mark.parametrize("at", [0.0, 0.25, 0.5, 1.0])
 def test_solution_with_a_held_coordinate_is_that_of_a_fine_grid(at):
-    outcome = BranchAndBound(Programme(Held(Bowls(), {1: at})), Effort(gap=1e-6), 0).run()
+    outcome = BranchAndBound(Programme(FixedCoordinateOracle(Bowls(), {1: at})), SearchEffort(gap=1e-6), 0).run()
     axis = np.linspace(0, 1, 401)
     points = np.array([(a, at, c) for a, c in itertools.product(axis, axis) if a + at + c >= 1.2])
     best = min(Bowls().tangents(np.full(len(points), p), points, 1.0).exact[:, 0].min() for p in (0, 1))

@@ -23,7 +23,7 @@ from ..core.errors import ConfigError, suggestion
 from ..model.metrics.cache_placement import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
 
-__all__ = ["ApiPrices", "OwnFleet", "api_prices", "load_table", "usd_per_million_output", "usd_per_request"]
+__all__ = ["ApiPrices", "SelfHostedFleet", "api_prices", "load_table", "usd_per_million_output", "usd_per_request"]
 
 KEYS = ("in", "cached", "out")
 EXAMPLE = "write --api in=0.27,cached=0.07,out=1.10, dollars a million tokens"
@@ -94,7 +94,7 @@ def usd_per_million_output(prices: ApiPrices, scenario: Scenario) -> float:
 
 
 @dataclass(frozen=True)
-class OwnFleet:
+class SelfHostedFleet:
     """Replicas of one's own: dollars and requests a second of each."""
 
     usd_per_s: float
@@ -119,7 +119,7 @@ class OwnFleet:
         return max(replicas - 1, 1) * self.usd_per_s / usd_per_request
 
 
-def load_table(fleet: OwnFleet, usd_per_request: float, requests_per_s: float, second_s: float) -> pd.DataFrame:
+def load_table(fleet: SelfHostedFleet, usd_per_request: float, requests_per_s: float, second_s: float) -> pd.DataFrame:
     """Dollars of either by load, up to twice the load asked for or that from which on owning always pays.
 
     Args:

@@ -32,7 +32,7 @@ from ..report.comparison_figures import api_figure, write_slide
 from ..report.drawing import render
 from ..report.side_by_side import Comparison
 from ..study.plan_axes import EVERY, POWERS
-from .api_prices import ApiPrices, OwnFleet, api_prices, load_table, usd_per_request
+from .api_prices import ApiPrices, SelfHostedFleet, api_prices, load_table, usd_per_request
 from .candidates import Candidate, study_of
 from .compare import dated, finish, run_all, run_candidate
 from .comparing import beside_each_other
@@ -171,7 +171,7 @@ def _show_api(question: Question, answer: Purchase, best: Candidate, prices: Api
     """Show the cost of the load at an API's prices, and the loads from which on owning is cheaper."""
     out, each = console(), usd_per_request(prices, best.scenario)
     replicas = float(best.scenario.layout.dp)
-    fleet = OwnFleet(answer.month_usd / MONTH_S / replicas, question.requests_per_s / replicas)
+    fleet = SelfHostedFleet(answer.month_usd / MONTH_S / replicas, question.requests_per_s / replicas)
     month = each * question.requests_per_s * MONTH_S
     cheaper, always = fleet.cheaper_from(each), fleet.always_from(each)
     out.print(f"api      {prices.text()}", highlight=False)

@@ -27,7 +27,7 @@ from ..search.certificate import (
     closed,
 )
 from ..search.results import Results
-from ..verification import AskedMix, Refuted, VerifiedProblem
+from ..verification import ConfiguredMix, Refuted, VerifiedProblem
 from ..verification.model_answers import LEAST_SHARE
 from .rederivation import closeness, counted, same
 
@@ -258,7 +258,7 @@ def _shares(question: VerifiedProblem, point: dict[str, float]) -> dict[str, flo
     return {name: max(float(one[name]) for one in each) for name in each[0]}
 
 
-def check_workloads(study: Study, question: AskedMix, certificate: Certificate) -> None:
+def check_workloads(study: Study, question: ConfiguredMix, certificate: Certificate) -> None:
     """Check what is told of each workload of a mix: its goal and weight, used shares, what sharing costs.
 
     Raises:

@@ -18,7 +18,7 @@ from ..core.fields import get_path, range_of, replace
 from ..core.interval_text import OF_THE_LOAD
 from ..core.jax_typed import asarray
 from ..core.json_yaml import is_mapping
-from ..model.metrics import Account
+from ..model.metrics import ScenarioEvaluation
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..model.workloads.base import OTHERS
@@ -111,7 +111,7 @@ def _goals(candidate: Candidate, cases: Sequence[Mapping[str, float]]) -> list[f
     assert candidate.study is not None
     objective, scenario = candidate.study.objective, with_room(candidate.scenario)
 
-    def outputs(account: Account) -> list[Any]:
+    def outputs(account: ScenarioEvaluation) -> list[Any]:
         return [objective.value(account.metrics, objective.goal)]
 
     program = base_of(scenario).program_of(outputs)
@@ -396,7 +396,7 @@ def _draws(
             continue
         objective = candidate.study.objective
 
-        def outputs(account: Account, bound_objective: Any = objective) -> dict[str, Any]:
+        def outputs(account: ScenarioEvaluation, bound_objective: Any = objective) -> dict[str, Any]:
             goal = bound_objective.value(account.metrics, bound_objective.goal)
             return numbers_in_draws(account.metrics) | {"": goal, " ": bound_objective.excess(account.metrics)}
 

@@ -25,11 +25,11 @@ from ..report.drawing import render
 from ..report.fleet_figures import day_figure
 from ..search.results import numbers_of
 from ..simulation.fleet import (
-    Agreed,
     KeepSLO,
+    LatencyLimits,
     Modulation,
     Scaling,
-    Scheduled,
+    ScheduledScaling,
     TargetUtilisation,
     by_profile,
     least_replicas,
@@ -180,10 +180,12 @@ def policies_of_day(
     came = by_profile(rng, hourly, HOUR_S, float(work.arrival_cv), modulation=modulation)
     stream = dataclasses.replace(drawn_requests(scenario, len(came), rng), arrivals=came)
     host = host_s(scenario)
-    agreed = Agreed(max(float(work.slo.ttft_s) - host, 1e-9), float(work.slo.tpot_s), float(work.slo.attainment))
+    agreed = LatencyLimits(max(float(work.slo.ttft_s) - host, 1e-9), float(work.slo.tpot_s), float(work.slo.attainment))
     sizes = replicas_by_hour(hourly, good_for).replicas
-    policies: dict[str, Any] = {"as many as the busiest hour needs": Scheduled([float(sizes.max())], HOUR_S, 1.0, 1.0)}
-    policies["hours known, 90% full"] = Scheduled(hourly.tolist(), HOUR_S, good_for, SHARES[0], EVERY_S)
+    policies: dict[str, Any] = {
+        "as many as the busiest hour needs": ScheduledScaling([float(sizes.max())], HOUR_S, 1.0, 1.0)
+    }
+    policies["hours known, 90% full"] = ScheduledScaling(hourly.tolist(), HOUR_S, good_for, SHARES[0], EVERY_S)
     policies |= {f"follow the rate, {share:.0%} full": TargetUtilisation(good_for, share) for share in SHARES}
     policies["more where requests are late"] = KeepSLO(1 - agreed.share)
     of = {"simulated_share": part, "first_hour": int(hours[0]), "hours": len(hours)}

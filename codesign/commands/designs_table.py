@@ -13,7 +13,7 @@ from ..config.as_sold import device_name, differences_of_rows
 from ..core.interval_text import end_text
 from ..core.units import engineering
 from ..model.scenario import Scenario
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 from ..report.labels import variable
 from ..search import Mix
 from ..search.results import Results
@@ -81,7 +81,7 @@ def designs_table(
     count: int = 8,
     units: Mapping[str, str] = MappingProxyType({}),
     names: Sequence[str] = (),
-    words: Words = OTHERS,
+    words: FamilyVocabulary = OTHERS,
     hardware: Mapping[str, Sequence[str]] | None = None,
     width: int = PLAIN_WIDTH,
 ) -> Table:
@@ -114,7 +114,7 @@ def shown_columns(
     count: int = 8,
     units: Mapping[str, str] = MappingProxyType({}),
     names: Sequence[str] = (),
-    words: Words = OTHERS,
+    words: FamilyVocabulary = OTHERS,
     hardware: Mapping[str, Sequence[str]] | None = None,
     width: int = PLAIN_WIDTH,
 ) -> tuple[list[ShownColumn], list[ShownColumn]]:
@@ -139,7 +139,7 @@ def _variables(frame: pd.DataFrame, units: Mapping[str, str]) -> dict[str, list[
 
 
 def _columns(
-    frame: pd.DataFrame, units: Mapping[str, str], names: Sequence[str], words: Words, width: int,
+    frame: pd.DataFrame, units: Mapping[str, str], names: Sequence[str], words: FamilyVocabulary, width: int,
     hardware: Mapping[str, Sequence[str]],
 ) -> list[ShownColumn]:  # fmt: skip
     times = ("ttft_s", "tpot_s") if "tpot_s" in frame else ("time_s",)

@@ -30,7 +30,7 @@ from ..model.metrics import cache_room, cache_tokens
 from ..model.metrics.cache_placement import has_prefix_cache, hits_of
 from ..model.scenario import Scenario
 from ..model.workloads import AbstractServing, VisionEncoder
-from ..model.workloads.base import Words
+from ..model.workloads.base import FamilyVocabulary
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..report.labels import money
 from ..search.results import busy_links, numbers_in, numbers_of, ops, priced
@@ -41,7 +41,7 @@ from .remarks import Explanation, of_metric, print_explanations, say_default, sa
 from .setup import prepare_jax
 from .terminal import console, counts_text, job_text, plain_table
 
-__all__ = ["PrefixWorth", "evaluate_design", "prefix_worth", "sections"]
+__all__ = ["PrefixCacheValue", "evaluate_design", "prefix_worth", "sections"]
 
 
 # Tables of one design on the terminal: headline, time, memory, money, the longest operations.
@@ -85,13 +85,15 @@ class PrintedTable(NamedTuple):
     labels: list[tuple[str, str]]
     columns: tuple[tuple[str, str], ...] = ()
 
-    def explained(self, words: Words) -> list[Explanation]:
+    def explained(self, words: FamilyVocabulary) -> list[Explanation]:
         """A line for each column that needs one, and each row."""
         lines = [Explanation(head, text) for head, text in self.columns if head in self.heads]
         return lines + [of_metric(label, name, words) for label, name in self.labels]
 
 
-def show_evaluation(out: Console, title: str, tables: Sequence[PrintedTable], words: Words, *, explain: bool) -> None:
+def show_evaluation(
+    out: Console, title: str, tables: Sequence[PrintedTable], words: FamilyVocabulary, *, explain: bool
+) -> None:
     """Print the tables of one design, each with what its columns and rows mean where that is asked for."""
     out.print(f"[bold]{title}[/]")
     for one in tables:
@@ -328,7 +330,7 @@ TB = 1e12
 NAMES = {"hbm": "HBM", "host": "host memory", "pool": "pool", "store": "store"}
 
 
-class PrefixWorth(NamedTuple):
+class PrefixCacheValue(NamedTuple):
     """A terabyte more of a tier: share of prompts more that is found, of requests more, seconds less, dollars."""
 
     hit_ratio: float
@@ -338,14 +340,14 @@ class PrefixWorth(NamedTuple):
     price_usd: float
 
 
-def prefix_worth(scenario: Scenario, numbers: dict[str, float]) -> dict[str, PrefixWorth]:
+def prefix_worth(scenario: Scenario, numbers: dict[str, float]) -> dict[str, PrefixCacheValue]:
     """Worth by tier.
 
     Args:
         scenario: a design with `workload.prefix_cache`.
         numbers: its metrics.
     """
-    result: dict[str, PrefixWorth] = {}
+    result: dict[str, PrefixCacheValue] = {}
     for tier, (path, each, price) in _capacities(scenario).items():
         current = float(get_path(scenario, path))
         more = STEP * (current or each)
@@ -356,7 +358,7 @@ def prefix_worth(scenario: Scenario, numbers: dict[str, float]) -> dict[str, Pre
             return (there[name] - numbers[name]) * by
 
         share = change("requests_per_s") / numbers["requests_per_s"]
-        result[tier] = PrefixWorth(
+        result[tier] = PrefixCacheValue(
             change("prefix_hit_rate"), share, -change("ttft_s"), share * numbers["capex_usd"], price
         )
     return result
@@ -389,7 +391,7 @@ def _capacities(scenario: Scenario) -> dict[str, tuple[str, float, float]]:
     return result
 
 
-def prefix_text(scenario: Scenario, worth: dict[str, PrefixWorth]) -> list[str]:
+def prefix_text(scenario: Scenario, worth: dict[str, PrefixCacheValue]) -> list[str]:
     """Lines: what is found where in how much room, and what a terabyte more would be worth."""
     hits = hits_of(scenario)
     parts = [

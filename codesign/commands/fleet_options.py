@@ -22,7 +22,7 @@ from ..config.consistency import at_rate, box_of
 from ..config.device_counts import least_devices
 from ..core.errors import ConfigError
 from ..core.fields import replace, with_numpy
-from ..model.metrics import Account
+from ..model.metrics import ScenarioEvaluation
 from ..model.metrics.money import device_idle_w
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
@@ -434,7 +434,7 @@ def _idle_usd_per_s(scenario: Scenario) -> float:
     return float(facility.usd(none, none, none, joules))
 
 
-def _replica_numbers(account: Account) -> list[Any]:
+def _replica_numbers(account: ScenarioEvaluation) -> list[Any]:
     """Requests/s, dollars/s, capital and provisioned watts."""
     metrics = account.metrics
     usd = metrics.usd_per_million_tokens * metrics.tokens_per_s / 1e6
@@ -451,7 +451,9 @@ def replica_plans(plans: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.asarray(values, float)[~several] for name, values in plans.items()}
 
 
-def numbers_at_once(scenarios: Sequence[Scenario], function: Callable[[Account], Sequence[Array]]) -> list[np.ndarray]:
+def numbers_at_once(
+    scenarios: Sequence[Scenario], function: Callable[[ScenarioEvaluation], Sequence[Array]]
+) -> list[np.ndarray]:
     """Numbers of several scenarios of one structure, a column each."""
     plain = [with_numpy(scenario) for scenario in scenarios]
     program = base_of(plain[0]).program_of(function)
@@ -475,7 +477,7 @@ def sustained_rates(
     A draw in which a plan does not fit, or keeps the SLO at no rate, counts as none.
     """
 
-    def outputs(account: Account) -> dict[str, Any]:
+    def outputs(account: ScenarioEvaluation) -> dict[str, Any]:
         metrics = account.metrics
         worst = jnp.stack(list(metrics.usage.values())).max()
         return {"rate": jnp.where(feasible(worst - 1), metrics.extra["requests_per_s"], 0.0)}

@@ -11,7 +11,7 @@ from ..core.errors import ConfigError
 from ..model.workloads.goodput import ENGINE
 from ..report.labels import TIERS
 from ..report.proof import LITTLE
-from ..search.certificate import Certificate, MustGive
+from ..search.certificate import Certificate, RequiredRelaxation
 from ..search.results import numbers_of, placed
 from ..study.objective import feasible, share_text
 from .terminal import texts
@@ -56,7 +56,7 @@ def _served(study: Study, best: pd.Series, over: dict[str, float]) -> None:
         raise ConfigError(f"no design of the space serves that; the nearest: {error}") from error
 
 
-def _conflict(study: Study, proof: Sequence[MustGive]) -> str:
+def _conflict(study: Study, proof: Sequence[RequiredRelaxation]) -> str:
     """Sentence on a certificate's conflict: which constraints, and how much each would have to give alone."""
     ways = [_given(study, row.constraint, row.factor) for row in proof if row.alone and row.factor is not None]
     if ways:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import Study, own_files
-from ..config.plausibility import Unusual
+from ..config.plausibility import UnusualValue
 from ..config.user_files import texts as user_texts
 from ..core.atomic_files import frame_bytes, make_folder, write_files, write_frame, write_text
 from ..core.earlier_names import SCHEMA, current_name, migrated
@@ -131,7 +131,7 @@ def write_inputs(study: Study, folder: Path) -> None:
             write_text(folder / CONF / path, text)
 
 
-def write_unusual(numbers: Iterable[Unusual], folder: Path) -> None:
+def write_unusual(numbers: Iterable[UnusualValue], folder: Path) -> None:
     """Numbers that are legal, but that no product or paper has."""
     write_text(folder / "unusual.json", dumps([one.plain for one in numbers], indent=2))
 

@@ -32,7 +32,7 @@ from ..core.atomic_files import make_folder, write_bytes, write_frame, write_tex
 from ..core.errors import CodesignError, ConfigError, WriteError, suggestion
 from ..core.json_yaml import read_yaml, write_yaml
 from ..core.untrusted_io import read_text, refuse_changed
-from ..model.workloads.base import Words
+from ..model.workloads.base import FamilyVocabulary
 from ..report.labels import unit_of, variable
 from ..report.run_folder import MANIFEST, WRITTEN, read_run
 from .compare import joint_page
@@ -356,7 +356,7 @@ def collect_jobs(root: Path, *, explain: bool = False) -> int:
     return 2 if failed else 0
 
 
-def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) -> None:
+def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: FamilyVocabulary) -> None:
     """`phases.png`: how the best design changes along the one number that was varied, if it was one."""
     from ..report.drawing import render, style  # loads matplotlib
     from ..report.findings import phases_of
@@ -369,7 +369,7 @@ def _draw(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words) 
             console().print(f"how the best design changes: {root / 'phases.png'}")
 
 
-def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: Words, *, explain: bool) -> None:
+def _show(frame: pd.DataFrame, root: Path, units: dict[str, str], words: FamilyVocabulary, *, explain: bool) -> None:
     out, numbered, shown = console(), frame.assign(rank=frame["job"]), (len(frame), units, (), words)
     out.print(designs_table(numbered, "best design of each job", *shown))
     if explain:

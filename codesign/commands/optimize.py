@@ -55,7 +55,7 @@ from .setup import prepare_jax
 from .terminal import console, intervals_text, job_text, next_steps, show_certificate, texts, units_of
 
 __all__ = [
-    "INTERRUPTED", "STAGES", "Watch", "add_intervals", "check_study", "gap_text", "optimize", "run_name",
+    "INTERRUPTED", "STAGES", "SearchProgressBar", "add_intervals", "check_study", "gap_text", "optimize", "run_name",
     "run_study", "some_design", "stage_of", "trace_once",
 ]  # fmt: skip
 
@@ -184,7 +184,7 @@ def gap_text(progress: Progress) -> str:
     return f"proven within {progress.gap:.2%}" if progress.gap >= 5e-5 else "proven within less than 0.01%"
 
 
-class Watch:
+class SearchProgressBar:
     """A progress bar for a search: its pace and the best goal so far; one line a stage without a terminal."""
 
     def __init__(self, out: Console, text: Callable[[str, float], str]):
@@ -201,7 +201,7 @@ class Watch:
         )  # fmt: skip
         self.task = self.bar.add_task("reading the model", total=None, note="", count="")
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "SearchProgressBar":
         self.bar.start()
         return self
 
@@ -342,7 +342,7 @@ def run_name(study: Study) -> str:
     return "_".join(chosen)[:MOST_NAMED] or study.name
 
 
-class Done(NamedTuple):
+class RunOutcome(NamedTuple):
     """Results of a run, and whether Ctrl-C ended its search."""
 
     results: Results
@@ -350,7 +350,7 @@ class Done(NamedTuple):
     interrupted: bool
 
 
-def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True, explain: bool = False) -> Done:
+def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True, explain: bool = False) -> RunOutcome:
     """Search, price exactly, write every file of the run folder.
 
     Args:
@@ -368,11 +368,11 @@ def run_study(study: Study, folder: Path, out: Console, *, alone: bool = True, e
         raise
 
 
-def _run_study(study: Study, folder: Path, out: Console, *, alone: bool, explain: bool) -> Done:
+def _run_study(study: Study, folder: Path, out: Console, *, alone: bool, explain: bool) -> RunOutcome:
     started = time.perf_counter()
     write_inputs(study, folder)
     prepare_devices(study)
-    watched = Watch(out if alone else Console(quiet=True), texts(study))
+    watched = SearchProgressBar(out if alone else Console(quiet=True), texts(study))
     with Interrupt() as interrupt:
 
         def report(progress: Progress) -> None:
@@ -403,7 +403,7 @@ def _run_study(study: Study, folder: Path, out: Console, *, alone: bool, explain
         show(study, results, trace, out, explain=explain)
         out.print(f"{time.perf_counter() - started:.1f} s; report: {page}")
         out.print(next_steps(str(folder), proven=trace.evidence is not None), highlight=False)
-    return Done(results, trace, interrupt.stopped)
+    return RunOutcome(results, trace, interrupt.stopped)
 
 
 def add_intervals(study: Study, results: Results) -> None:

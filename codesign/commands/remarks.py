@@ -18,12 +18,12 @@ from ..config.consistency import idle_fields
 from ..config.device_counts import COUNT, left_open, listed
 from ..config.groups import expand
 from ..config.least_devices import ANOTHER
-from ..config.plausibility import Unusual, unusual
+from ..config.plausibility import UnusualValue, unusual
 from ..config.starting import defaults_line, framework_line, names, precision_line
 from ..core.fields import walk, with_numpy
 from ..core.json_yaml import is_mapping
 from ..model.scenario import Scenario
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 from ..model.workloads.plan_fields import plan_field
 from ..report.labels import counted, meaning, metric, unit_of, variable
 from ..search.results import Results, placed
@@ -84,7 +84,7 @@ def devices_taken(overrides: list[str], space: DesignSpace | None = None) -> str
     return f"{count}; {another}, 'space.plan.device_count=[64,128]' lets it vary"
 
 
-def warn(numbers: Iterable[Unusual]) -> None:
+def warn(numbers: Iterable[UnusualValue]) -> None:
     """One line each for numbers that are legal but unusual, beside what a command prints."""
     for one in numbers:
         print(f"codesign: warning: {one.text}", file=sys.stderr)
@@ -98,7 +98,7 @@ def say_trace(provenance: Mapping[str, Mapping[str, Any]]) -> None:
             print(f"codesign: {source}: {note}", file=sys.stderr)
 
 
-def unusual_answer(study: Study, results: Results) -> tuple[Unusual, ...]:
+def unusual_answer(study: Study, results: Results) -> tuple[UnusualValue, ...]:
     """Find what is unusual in the best design beyond the inputs: numbers that only several variables together bring."""
     warnings = study.unusual
     result = unusual(placed(study.problem, results.best), provenance=study.provenance)
@@ -143,23 +143,23 @@ class Explanation(NamedTuple):
     unit: str = ""
 
 
-def of_metric(label: str, name: str, words: Words = OTHERS) -> Explanation:
+def of_metric(label: str, name: str, words: FamilyVocabulary = OTHERS) -> Explanation:
     """The meaning of a metric, under the label that a table gives it."""
     text = counted(metric_meaning(name, words), words.item) or f"as the study defines it: {name}"
     return Explanation(label, text, metric_unit(name, words))
 
 
-def of_column(head: str, name: str, words: Words = OTHERS) -> Explanation:
+def of_column(head: str, name: str, words: FamilyVocabulary = OTHERS) -> Explanation:
     """The meaning of a column, which shows a metric or stands in `COLUMNS`."""
     return Explanation(head, COLUMNS[name]) if name in COLUMNS else of_metric(head, name, words)
 
 
-def metric_meaning(name: str, words: Words = OTHERS) -> str:
+def metric_meaning(name: str, words: FamilyVocabulary = OTHERS) -> str:
     """Meaning of a metric for a workload family; empty for an unknown metric."""
     return meaning(name) or (metric(name, words).label if name in words.metrics else "")
 
 
-def metric_unit(name: str, words: Words = OTHERS) -> str:
+def metric_unit(name: str, words: FamilyVocabulary = OTHERS) -> str:
     """The unit of a metric: `share` of what is shown in per cent, `tokens/s` of a rate, none of a plain count."""
     unit, rate = metric(name, words).unit, RATE.search(name)
     if unit == "count":
@@ -195,7 +195,10 @@ def of_hardware(study: Study) -> dict[str, Explanation]:
 
 
 def of_table(
-    columns: Sequence[tuple[str, str]], frame: Iterable[str], words: Words, hardware: Mapping[str, Explanation]
+    columns: Sequence[tuple[str, str]],
+    frame: Iterable[str],
+    words: FamilyVocabulary,
+    hardware: Mapping[str, Explanation],
 ) -> list[Explanation]:
     """The columns of a table of designs, and the words of their plans.
 

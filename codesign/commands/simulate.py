@@ -53,7 +53,7 @@ from ..simulation.serving import (
     LEAST_REQUESTS,
     Engine,
     Requests,
-    Served,
+    ServedTimes,
     arrivals,
     read_trace,
     simulate_apart,
@@ -197,7 +197,7 @@ class Pools:
     token_s: float
     drain_s: float
 
-    def simulated(self, requests: Requests, report: Report, *, timeline: bool = False) -> Served:
+    def simulated(self, requests: Requests, report: Report, *, timeline: bool = False) -> ServedTimes:
         """Requests one by one."""
         return simulate_apart(
             self.prefill, self.decode, self.counts, requests, lambda prompts: self.token_s * prompts,
@@ -474,7 +474,7 @@ def _under_way(closed: dict[str, float], group: float, host: float) -> int:
     return max(round((closed["concurrency"] - closed["requests_per_s"] * host) / group), 1)
 
 
-def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: bool = False) -> Served:
+def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: bool = False) -> ServedTimes:
     """Requests as they come, or in a closed loop as many at a time as the engine has sequences."""
     bar.begin(len(requests))
     if requests.arrivals is not None:
@@ -485,7 +485,7 @@ def _simulated(engine: Engine, requests: Requests, bar: ServedBar, *, timeline: 
     return simulate_closed(engine, requests, engine.sequences, report=bar.tell, timeline=timeline)
 
 
-def _write(run: Path | None, summary: dict[str, Any], served: Served, out: Console) -> None:
+def _write(run: Path | None, summary: dict[str, Any], served: ServedTimes, out: Console) -> None:
     """Write numbers and timeline into the folder of the run, if it is of one."""
     if run is None:
         return

@@ -26,7 +26,15 @@ from ..report.build import build_report
 from ..report.drawing import render, style
 from ..report.fleet_figures import fleet_headline, fleet_table, timeline_of
 from ..report.run_folder import PAGE, note_folder
-from ..simulation.fleet import ONE_QUEUE, Agreed, FleetServed, dispersion, router_of, simulate_fleet, traffic_measures
+from ..simulation.fleet import (
+    ONE_QUEUE,
+    FleetServed,
+    LatencyLimits,
+    dispersion,
+    router_of,
+    simulate_fleet,
+    traffic_measures,
+)
 from ..simulation.serving import Engine, Requests, arrivals, read_trace
 from .plain_values import VaryingTraffic, number, varying_traffic
 from .setup import prepare_jax
@@ -164,7 +172,7 @@ def _sampled(
 
 
 def _measures(
-    requests: Requests, result: FleetServed, agreed: dict[str, Agreed], form: OpenLoop, hits: Cached
+    requests: Requests, result: FleetServed, agreed: dict[str, LatencyLimits], form: OpenLoop, hits: Cached
 ) -> dict[str, Any]:
     """Traffic, closed form and simulation in numbers, all classes together and each by its limits."""
     return {
@@ -248,7 +256,7 @@ def _checked_counts(
 def _answered(
     scenario: Scenario,
     summary: dict[str, Any],
-    agreed: dict[str, Agreed],
+    agreed: dict[str, LatencyLimits],
     on: str,
     reply: AnswerPlace,
     line: "FleetPicture",
@@ -277,7 +285,7 @@ def _two_pools(
     pair: TwoPoolFleet,
     requests: Requests,
     routers: tuple[str, str],
-    agreed: dict[str, Agreed],
+    agreed: dict[str, LatencyLimits],
     reply: AnswerPlace,
     host: float,
     seed: int,
@@ -316,13 +324,13 @@ def _two_pools(
     )
 
 
-def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
+def agreed_of(texts: Sequence[str]) -> dict[str, LatencyLimits]:
     """Limits of each class, of all under an empty name: `ttft=2s,tpot=50ms,share=0.99`, `chat:ttft=1s`.
 
     Raises:
         ConfigError: what cannot be read, or is none.
     """
-    result: dict[str, Agreed] = {}
+    result: dict[str, LatencyLimits] = {}
     for text in texts:
         name, _, limits = text.rpartition(":")
         values: dict[str, float] = {}
@@ -342,7 +350,7 @@ def agreed_of(texts: Sequence[str]) -> dict[str, Agreed]:
                 values[f"{key}_s"] = number(value, "s", f"--slo {key}", "2s or 50ms")
         if name in result:
             raise ConfigError(f"--slo {text!r}: limits of {name or 'all requests'} twice: write them once")
-        result[name] = Agreed(**values)
+        result[name] = LatencyLimits(**values)
     return result
 
 
@@ -368,12 +376,12 @@ def _require_classes(agreed: Mapping[str, object], requests: Requests, option: s
         raise ConfigError(f"{option}: the requests have no class {', '.join(unknown)} (they have {classes})")
 
 
-def _of_workload(scenario: Scenario) -> dict[str, Agreed]:
+def _of_workload(scenario: Scenario) -> dict[str, LatencyLimits]:
     """The SLO of the design's workload, where it has one."""
     work = scenario.workload
     if not isinstance(work, AbstractGoodputServing):
         return {}
-    return {"": Agreed(float(work.slo.ttft_s), float(work.slo.tpot_s), float(work.slo.attainment))}
+    return {"": LatencyLimits(float(work.slo.ttft_s), float(work.slo.tpot_s), float(work.slo.attainment))}
 
 
 def _varying(
@@ -498,7 +506,7 @@ def untrusted(share: Requests, form: Any, router: str) -> list[str]:
     return result
 
 
-def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dict[str, Agreed], on: str) -> None:
+def _show(out: Console, scenario: Scenario, summary: dict[str, Any], agreed: dict[str, LatencyLimits], on: str) -> None:
     closed, first = summary["closed_form"], summary["simulated"]
     traffic = (
         (label, f"{summary['traffic'][name]:.1%}" if unit == "%" else f"{summary['traffic'][name]:,.4g}")

@@ -10,11 +10,11 @@ from ..core.jax_typed import asarray
 from ..jaxprs.evaluator import interpreted
 from ..model.workloads.goodput import check_stable, sustained
 from ..model.workloads.kinds import kinds_of, table_of
-from ..model.workloads.mean_step import BesideHost, LongerContexts
+from ..model.workloads.mean_step import HostOverlap, LongerContexts
 from ..model.workloads.open_loop import Demand, OpenLoop, TableTimes, Times, open_loop
 from ..model.workloads.prefix_reuse import curve_of_reuse
 from ..simulation.fleet import reuse_of
-from ..simulation.serving import Engine, Requests, Served, TabulatedSteps, least_token_s, mean_request, most_rate
+from ..simulation.serving import Engine, Requests, ServedTimes, TabulatedSteps, least_token_s, mean_request, most_rate
 
 __all__ = [
     "FEWEST", "bounds", "cached_tokens", "closed_form_of", "demand_of", "form_numbers", "in_closed_form", "load_of",
@@ -31,7 +31,7 @@ def traced(engine: Engine) -> Times:
     times = TableTimes(*map(asarray, (table.decodes, table.prompt_tokens, table.linear, table.context, table.pair_s)))
     if not engine.async_scheduling:
         return times
-    return BesideHost(times, asarray(engine.host_s), asarray(engine.host_sequence_s))
+    return HostOverlap(times, asarray(engine.host_s), asarray(engine.host_sequence_s))
 
 
 def demand_of(engine: Engine, chunk: float, requests: Requests, cached: float | np.ndarray = 0.0) -> Demand:
@@ -86,7 +86,7 @@ def open_form(engine: Engine, requests: Requests, cached: float | np.ndarray, gr
 _open = interpreted(open_loop, always=True)
 
 
-def bounds(engine: Engine, requests: Requests, served: Served, group: float) -> dict[str, float]:
+def bounds(engine: Engine, requests: Requests, served: ServedTimes, group: float) -> dict[str, float]:
     """Bounds on any order of serving these requests on this design: a token's mean time at this rate, requests/s."""
     times = engine.times
     assert isinstance(times, TabulatedSteps)

@@ -12,7 +12,7 @@ from rich.table import Table
 from ..config import Study
 from ..core.interval_text import UNBOUNDED, between_text, remarks_text
 from ..model.scenario import Scenario
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 from ..model.workloads.plan import PREFILL
 from ..model.workloads.plan_fields import plan_fields
 from ..report.labels import THIN, metric, number, per_bit, unit_of, variable
@@ -65,7 +65,7 @@ def job_text(scenario: Scenario, device: str = "") -> str:
     return f"{scenario.workload.model.name}, {job} on {float(scenario.layout.devices):g} x {name}{apart}"
 
 
-def plan_text(row: Any, family: Words = OTHERS) -> str:
+def plan_text(row: Any, family: FamilyVocabulary = OTHERS) -> str:
     """A plan on one line: `tp8 pp8 dp16 v3 mb1 selective sp zero1`, and what else its family says."""
     choices = notable_choices(row, family)
     words = []

@@ -26,14 +26,14 @@ from ..study.objective import feasible
 from ..uncertainty import Cases as Stated
 from ..verification import (
     Answer,
-    AskedMix,
     AttackEffort,
+    ConfiguredMix,
     Derivation,
     MixDerivation,
     Refuted,
-    Said,
     StatedClaim,
     VerifiedProblem,
+    WorkloadStatement,
     derivation_of,
     mix_derivation_of,
     verify,
@@ -187,7 +187,7 @@ def _same(stated: Any, derived: float) -> bool:
 SameClaim = Callable[[Certificate, StatedClaim], StatedClaim]
 
 
-def problem_of_mix(mix: Mix, seed: int) -> AskedMix:
+def problem_of_mix(mix: Mix, seed: int) -> ConfiguredMix:
     """Question that a mix asks, as a verification needs it; `seed` draws the cases of uncertain constants."""
     workloads: dict[str, VerifiedProblem] = {}
     for name, problem in mix.problems.items():
@@ -200,11 +200,11 @@ def problem_of_mix(mix: Mix, seed: int) -> AskedMix:
     relative = " relative to its own best" if mix.relative else ""
     weights = tuple(mix.entries[name].weight for name in workloads)
     goal = f"{mix.aggregate} of {len(workloads)} goals{relative}"
-    return AskedMix(workloads, goal, mix.aggregate, weights, mix.tail, mix.relative)
+    return ConfiguredMix(workloads, goal, mix.aggregate, weights, mix.tail, mix.relative)
 
 
 def answer_of_mix(
-    question: AskedMix,
+    question: ConfiguredMix,
     claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]] | None,
     attack: int | AttackEffort,
@@ -248,7 +248,7 @@ def answer_of_mix(
 
 
 def _impossible(
-    question: AskedMix,
+    question: ConfiguredMix,
     claimed: Certificate,
     stored: tuple[dict[str, Any], dict[str, Any]],
     attack: int | AttackEffort,
@@ -272,7 +272,7 @@ def _impossible(
     return answer
 
 
-def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
+def _check_shown(said: WorkloadStatement, shown: Mapping[str, Any]) -> None:
     """The frame has the design that the summary has.
 
     Raises:
@@ -284,11 +284,11 @@ def _check_shown(said: Said, shown: Mapping[str, Any]) -> None:
             raise Refuted(f"designs.parquet: the best design has {name} {value_shown:.9g}, summary.json {value:.9g}")
 
 
-def _said(row: Shared) -> Said:
+def _said(row: Shared) -> WorkloadStatement:
     """Result of one workload in a run."""
     designs = [{str(n): float(v) for n, v in (design or {}).items()} for design in (row.design, row.own_design)]
     value = float("nan") if row.value is None else float(row.value)
-    return Said(designs[0], value, designs[1], None if row.own_best is None else float(row.own_best))
+    return WorkloadStatement(designs[0], value, designs[1], None if row.own_best is None else float(row.own_best))
 
 
 KEEPERS = (
@@ -351,7 +351,7 @@ def _answered(
             raise ConfigError(f"{str(folder.path)!r} claims a bound but has no folder {FOLDER!r}: {_keepers()}")
         if stored is not None:
             check_belongs(stored, folder)
-        with _Watch(out) as watch:
+        with _StageProgressBar(out) as watch:
             watch("frames anew", 0, 1)
             rest = _check_summary(study, folder, claimed, begun)
             answer = _proven(study, folder, claimed, stored, _effort(attack, _took(stored)), seed, watch)
@@ -411,11 +411,11 @@ def _proven(
     stored: Stored | None,
     effort: AttackEffort,
     seed: int,
-    watch: "_Watch",
+    watch: "_StageProgressBar",
 ) -> Answer:
     """The proof, checked."""
     problem = problem_of_mix(study.search, study.seed) if isinstance(study.search, Mix) else problem_of(study)
-    if isinstance(problem, AskedMix):
+    if isinstance(problem, ConfiguredMix):
         if claimed.workloads:
             check_workloads(study, problem, claimed)
         answer = answer_of_mix(problem, claimed, stored, effort, seed, watch, same_claim, shown=folder.best)
@@ -481,7 +481,7 @@ def _answer(
     stored: Stored | None,
     attack: AttackEffort,
     seed: int,
-    watch: "_Watch",
+    watch: "_StageProgressBar",
 ) -> Answer:
     """Compare what the run says in its several files, then check it."""
     proof: Derivation | Refuted | None = None
@@ -569,7 +569,7 @@ def _show(answer: Answer, seconds: dict[str, float], took: dict[str, float], as_
     out.print(answer.line, highlight=False, markup=False, soft_wrap=True)
 
 
-class _Watch:
+class _StageProgressBar:
     """A progress bar on a terminal, one line a stage elsewhere."""
 
     def __init__(self, out: Console):
@@ -580,7 +580,7 @@ class _Watch:
         )  # fmt: skip
         self.task = self.bar.add_task("reading", total=None)
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> "_StageProgressBar":
         self.bar.start()
         return self
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..config.consistency import box_of
 from ..core.interval_text import load_text
 from ..core.units import DAY_S, YEAR_S
-from ..model.metrics import Account
+from ..model.metrics import ScenarioEvaluation
 from ..model.ownership import Cloud
 from ..model.scenario import Scenario
 from ..model.workloads import Training
@@ -67,7 +67,7 @@ def share_within_limits(candidate: Candidate, objective: Objective, seed: int = 
         count: of draws.
     """
 
-    def outputs(account: Account) -> dict[str, Any]:
+    def outputs(account: ScenarioEvaluation) -> dict[str, Any]:
         return {" ": objective.excess(account.metrics)}
 
     return float(
@@ -84,7 +84,7 @@ def margin_of(candidate: Candidate, share: float) -> Margin:
     """
     assert candidate.best is not None
 
-    def outputs(account: Account) -> dict[str, Any]:
+    def outputs(account: ScenarioEvaluation) -> dict[str, Any]:
         load = over_the_load(account.metrics)
         return {" ": load.get(LOAD, account.metrics.time_s)}
 

@@ -10,7 +10,7 @@ from ..core.lazy import lazily
 if TYPE_CHECKING:
     from .checks import check_formats, check_memory, check_plan
     from .composition import compose
-    from .construct import Built, build
+    from .construct import Construction, build
     from .groups import available, conf_dir, search_path
     from .parts_built import plain
     from .study import Study, scenario_from_config, study_from_config, study_from_resolved
@@ -19,6 +19,6 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Built", "Study", "available", "build", "check_formats", "check_memory", "check_plan", "compose", "conf_dir",
+    "Construction", "Study", "available", "build", "check_formats", "check_memory", "check_plan", "compose", "conf_dir",
     "own_files", "plain", "scenario_from_config", "search_path", "study_from_config", "study_from_resolved",
 ]  # fmt: skip

@@ -53,14 +53,14 @@ NO_UNIT = "; no unit is known of this name: is it a metric? (`codesign list limi
 WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
 
 
-class Built(NamedTuple):
+class Construction(NamedTuple):
     """Result of the constructor on a mapping: the objects by key, and path -> origin of each documented number."""
 
     objects: dict[str, Any]
     provenance: dict[str, dict[str, Any]]
 
 
-def build(resolved: dict[str, Any]) -> Built:
+def build(resolved: dict[str, Any]) -> Construction:
     """Construct every entry of a resolved configuration and check the ranges of its numbers.
 
     Raises:
@@ -70,7 +70,7 @@ def build(resolved: dict[str, Any]) -> Built:
     objects = {key: _construct(value, key, provenance) for key, value in resolved.items() if key != "provenance"}
     for key, value in objects.items():
         check_ranges(value, key)
-    return Built(objects, provenance)
+    return Construction(objects, provenance)
 
 
 @functools.cache

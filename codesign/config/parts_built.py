@@ -22,7 +22,7 @@ from ..report.labels import metric
 from ..search import Problem
 from .checks import check_encoder, check_formats, check_objective, check_reach, check_variables
 from .consistency import check_experts, check_images, check_levels
-from .construct import Built
+from .construct import Construction
 from .groups import available, expand, groups
 from .traced_requests import with_prefixes, with_trace
 from .written import in_unit
@@ -349,7 +349,7 @@ def plain(config: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return with_expert_load(with_prefixes(given))
 
 
-def scenario_of(built: Built) -> Scenario:
+def scenario_of(built: Construction) -> Scenario:
     """Build the scenario: what runs, on what, laid out how; parts of the right kinds.
 
     Raises:
@@ -377,7 +377,7 @@ def choice(key: str) -> str:
     return f"; choose one with {key}=NAME{suggestion('', available(key))}" if key in groups() else ""
 
 
-def problem_of(built: Built) -> Problem:
+def problem_of(built: Construction) -> Problem:
     """Build the problem that is searched, its variables checked."""
     scenario = _shared(scenario_of(built))
     space = built.objects["space"].settled(scenario)

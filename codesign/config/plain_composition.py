@@ -39,7 +39,7 @@ _LOADER: Any = type("_Loader", (Loader,), {"yaml_implicit_resolvers": get_yaml_l
 """The C parser with the words, numbers and dates of OmegaConf."""
 
 
-class NotPlain(Exception):
+class UnsupportedMerge(Exception):
     """A merge that is left to OmegaConf."""
 
 
@@ -125,11 +125,11 @@ def _parsed(path: str) -> tuple[str, dict[Any, Any]]:
     try:
         content = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
-        raise NotPlain from error
+        raise UnsupportedMerge from error
     if content is None:
         return text, {}
     if not is_mapping(content) or not _is_plain(content):
-        raise NotPlain
+        raise UnsupportedMerge
     return text, content
 
 
@@ -160,7 +160,7 @@ def compose_plainly(folders: Sequence[str], overrides: Sequence[Override]) -> Co
                 return None
             package = default.package if default.package is not None else file.result.header["package"]
             _merge(config, _placed(file.content, package or ""))
-    except (NotPlain, HydraException, OmegaConfBaseException, OSError, ValueError):
+    except (UnsupportedMerge, HydraException, OmegaConfBaseException, OSError, ValueError):
         return None
     choices = chosen.overrides.known_choices.items()
     return Composition(config, {str(group): str(option) for group, option in choices if option})
@@ -212,7 +212,7 @@ def _placed(content: dict[Any, Any], package: str) -> dict[Any, Any]:
         NotPlain: the package is no name, or the file speaks to Hydra.
     """
     if OF_HYDRA in content or (package and not PACKAGE.fullmatch(package)):
-        raise NotPlain
+        raise UnsupportedMerge
     for key in reversed(package.split(".") if package else ()):
         content = {key: content}
     return content
@@ -227,11 +227,11 @@ def _merge(base: dict[Any, Any], added: dict[Any, Any]) -> None:
     for key, value in added.items():
         here = base.get(key)
         if value == NO_VALUE and key in base:
-            raise NotPlain
+            raise UnsupportedMerge
         if (is_mapping(value) or is_list(value)) and isinstance(here, str) and REFERENCE in here:
-            raise NotPlain
+            raise UnsupportedMerge
         if (is_list(value) and is_mapping(here)) or (is_mapping(value) and is_list(here)):  # it refuses these
-            raise NotPlain
+            raise UnsupportedMerge
         if not is_mapping(value):
             base[key] = value
             continue

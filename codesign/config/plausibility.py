@@ -28,7 +28,7 @@ ALSO = {"$/J": (1 / KWH,), "J/B": (PJ,), "W/(B/s)": (PJ,), "$/(B/s)": (8e-9,), "
 """Unit -> what else a number is off by: given per kWh, in pJ/bit, per Gb/s, in years."""
 
 
-class Unusual(NamedTuple):
+class UnusualValue(NamedTuple):
     """One number outside of what is usual. `key` is where it stands, `meant` what it may have been meant to be."""
 
     key: str
@@ -45,7 +45,7 @@ class Unusual(NamedTuple):
 
 def unusual(
     scenario: Scenario, space: DesignSpace | None = None, provenance: Mapping[str, Mapping[str, Any]] | None = None
-) -> tuple[Unusual, ...]:
+) -> tuple[UnusualValue, ...]:
     """Find what is unusual: numbers of a scenario, what follows from them, and the ranges of a space.
 
     A range is told where no number that it moves is told already.
@@ -96,7 +96,7 @@ def _derived(scenario: Scenario) -> Iterator[tuple[str, float, Usual]]:
 
 def _range(
     name: str, variable: Variable, scenario: Scenario, usuals: dict[str, Usual], warned: set[str]
-) -> Unusual | None:
+) -> UnusualValue | None:
     """The first thing that an end of a variable's range makes unusual."""
     for end in ("low", "high"):
         key, bound = f"space.hardware.{name}.{end}", float(getattr(variable, end))
@@ -114,7 +114,7 @@ def _range(
     return None
 
 
-def _judged(key: str, value: float, usual: Usual | None, path: str, *, leaf: bool = True) -> Unusual | None:
+def _judged(key: str, value: float, usual: Usual | None, path: str, *, leaf: bool = True) -> UnusualValue | None:
     """A value against what is usual; the last word of `path` carries the unit, only a leaf can be written otherwise."""
     if usual is None or value == 0 or not math.isfinite(value):
         return None
@@ -127,7 +127,7 @@ def _judged(key: str, value: float, usual: Usual | None, path: str, *, leaf: boo
     shown, usually = readable(value, unit), ends[0] if high <= 1.1 * low else " to ".join(ends)
     said = shown if shown == f"{value:g}" else f"{value:g} ({shown})"
     text = f"{key} = {said} is unusual: usual is about {usually} ({origin})"
-    return Unusual(key, value, low, high, text + (_meant(value, low, high, unit) if leaf else ""))
+    return UnusualValue(key, value, low, high, text + (_meant(value, low, high, unit) if leaf else ""))
 
 
 def _meant(value: float, low: float, high: float, unit: str) -> str:

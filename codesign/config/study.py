@@ -48,7 +48,7 @@ from .construct import build
 from .device_counts import COUNT, counts_of_job, left_open
 from .groups import edition
 from .parts_built import OVERRIDE, SCENARIO, choice, complete, overridden, plain, problem_of, scenario_of
-from .plausibility import Unusual, unusual
+from .plausibility import UnusualValue, unusual
 from .starting import names, started
 from .user_files import HEADER, as_folders, entries_of, groups_of_ours, own_files, read, shown, user_folders
 
@@ -272,7 +272,7 @@ class Study:
         self.space.check(self.scenario)
 
     @functools.cached_property
-    def unusual(self) -> tuple[Unusual, ...]:
+    def unusual(self) -> tuple[UnusualValue, ...]:
         """Numbers and ranges that are legal, but that no product or paper has; each once for all workloads of a mix."""
         problems = self.search.problems.values() if isinstance(self.search, Mix) else [self.problem]
         return tuple(

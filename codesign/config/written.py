@@ -43,14 +43,14 @@ _NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.
 _PARTS = re.compile(r"\(([^()]*)\)|([^/()]+)")
 
 
-class Meant(NamedTuple):
+class ParsedQuantity(NamedTuple):
     """A number in SI units, and what it is: its dimension, letters with their powers."""
 
     value: float
     kind: Counter[str]
 
 
-def meant(text: str, unit: str = "") -> Meant | None:
+def meant(text: str, unit: str = "") -> ParsedQuantity | None:
     """Parse a number with a unit; None where it is none. Prices may be short: `$55M`, `55M` if `unit` is $."""
     price = text.strip().startswith("$")
     match = _NUMBER.fullmatch(text.strip().lstrip("$"))
@@ -65,8 +65,8 @@ def meant(text: str, unit: str = "") -> Meant | None:
         number, words = number * AMOUNTS.get(amount, 1.0), f"${slash}{below}"
     result = _unit(words) if words else None
     if result is None and unit in ("", "count") and words in AMOUNTS:
-        return Meant(number * AMOUNTS[words], Counter())
-    return None if result is None else Meant(number * result.value, result.kind)
+        return ParsedQuantity(number * AMOUNTS[words], Counter())
+    return None if result is None else ParsedQuantity(number * result.value, result.kind)
 
 
 def plain_number(text: str, unit: str = "") -> float | None:
@@ -81,7 +81,7 @@ def in_unit(text: str, unit: str, key: str) -> float | None:
     Raises:
         ConfigError: it is measured in something else.
     """
-    result, wanted = meant(text, unit), _unit(unit) or Meant(1.0, Counter())
+    result, wanted = meant(text, unit), _unit(unit) or ParsedQuantity(1.0, Counter())
     if result is None:
         return None
     if result.kind == wanted.kind:
@@ -98,7 +98,7 @@ def _scale(unit: str) -> float:
     return result.value if result is not None else 1.0
 
 
-def _unit(words: str) -> Meant | None:
+def _unit(words: str) -> ParsedQuantity | None:
     """A unit with its prefix, or a quotient of such: `GB/s`, `$/(GB/s)`, `/mm²`."""
     value, kind = 1.0, Counter[str]()
     if words.endswith("ps") and words[:-2] and "/" not in words:  # Gbps, GBps
@@ -111,10 +111,10 @@ def _unit(words: str) -> Meant | None:
         value = value * result.value if above else value / result.value
         kind.update(result.kind) if above else kind.subtract(result.kind)
         above = False
-    return Meant(value, Counter({letter: power for letter, power in kind.items() if power}))
+    return ParsedQuantity(value, Counter({letter: power for letter, power in kind.items() if power}))
 
 
-def _factor(word: str) -> Meant | None:
+def _factor(word: str) -> ParsedQuantity | None:
     """Value in SI units of one unit with its prefix."""
     for symbol in (word, word.removesuffix("s")):
         if symbol.endswith("token") and symbol[:-5] in AMOUNTS:  # 2B tokens/day
@@ -129,9 +129,9 @@ def _factor(word: str) -> Meant | None:
     return None
 
 
-def _with_prefix(prefix: float, symbol: str) -> Meant:
+def _with_prefix(prefix: float, symbol: str) -> ParsedQuantity:
     factor, letters = SYMBOLS[symbol]
     above, _, below = letters.partition("/")
     kind = Counter(above)
     kind.subtract(Counter(below))
-    return Meant(prefix * factor, kind)
+    return ParsedQuantity(prefix * factor, kind)

@@ -17,10 +17,10 @@ from jaxtyping import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["Moving", "by_matrix", "matrix", "stored_matrix", "stored_product"]
+__all__ = ["MovingLeaves", "by_matrix", "matrix", "stored_matrix", "stored_product"]
 
 
-class Moving:
+class MovingLeaves:
     """The numbers of a tree that move, as one vector.
 
     Args:
@@ -87,7 +87,7 @@ def by_matrix(function: Function, made: Callable[[Any], Any] | None = None) -> F
     wrapped: Any = jax.custom_jvp(made(function) if made else function)
 
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-        moving = Moving(primals, tangents)
+        moving = MovingLeaves(primals, tangents)
 
         def slopes_at(at: Array) -> tuple[Any, Any]:
             return matrix(lambda at: function(*moving.tree(at)), at)

@@ -43,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Hard(NamedTuple):
+class HardMaximum(NamedTuple):
     """The exact maximum."""
 
 
@@ -53,14 +53,14 @@ class PNorm(NamedTuple):
     p: Any
 
 
-class Weighted(NamedTuple):
+class WeightedMaximum(NamedTuple):
     """A fixed convex combination with the p-norm's tangent weights; `p` may be traced."""
 
     p: Any
 
 
-Reading = Hard | PNorm | Weighted
-HARD = Hard()
+Reading = HardMaximum | PNorm | WeightedMaximum
+HARD = HardMaximum()
 _current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading")
 OPERATION = "codesign."  # begins the names of what stays one equation of a traced program
 NAMED: dict[str, Callable[..., Any]] = {}  # those operations by their names, as their modules are imported
@@ -86,7 +86,7 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def reads_hard() -> bool:
     """True if maxima are exact in the current context."""
-    return isinstance(_current.get(HARD), Hard)
+    return isinstance(_current.get(HARD), HardMaximum)
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def maximum(a: Any, b: Any, *more: Any) -> Float[Array, "..."]:
     if more:
         return maximum(maximum(a, b), *more)
     mode = _current.get(HARD)
-    if isinstance(mode, Hard):
+    if isinstance(mode, HardMaximum):
         return kink(a, b)
     log_a, log_b = jnp.log(jnp.maximum(a, TINY)), jnp.log(jnp.maximum(b, TINY))
     if isinstance(mode, PNorm):
@@ -220,7 +220,7 @@ def largest(values: Float[Array, "... n"]) -> Float[Array, "..."]:
     The p-norm of m equal numbers is m^(1/p) times each: m links that are full together look that much slower.
     """
     mode = _current.get(HARD)
-    if isinstance(mode, Hard):
+    if isinstance(mode, HardMaximum):
         return kinks(values)
     logs = jnp.log(jnp.maximum(values, TINY))
     if isinstance(mode, PNorm):

@@ -75,7 +75,7 @@ class Local(AbstractRunner):
             CodesignError: a task that processes do not survive.
         """
         waiting, losses = deque(enumerate(tasks)), Counter[int]()
-        with Crew(packed(work)) as crew:
+        with WorkerCrew(packed(work)) as crew:
             while waiting or crew.busy:
                 while waiting and len(crew.busy) < self.count:
                     crew.give(waiting.popleft())
@@ -106,7 +106,7 @@ class Worker:
 
 
 @dataclass
-class Crew:
+class WorkerCrew:
     """Workers, which tasks they are at, and those that wait for one.
 
     Args:
@@ -117,7 +117,7 @@ class Crew:
     idle: list[Worker] = field(default_factory=list[Worker])
     busy: dict[Connection, tuple[Worker, tuple[int, Any]]] = field(default_factory=dict[Any, Any])
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "WorkerCrew":
         """A pipe that nobody writes to: that it closes tells workers that this process has gone."""
         self._life, self._alive = os.pipe()
         return self

@@ -10,10 +10,10 @@ from ..core.lazy import lazily
 
 if TYPE_CHECKING:
     from .answers import Answerer
-    from .beginning import Given, given
+    from .beginning import SliderStudy, given
     from .reader_page import Page
     from .server import server_of
 else:
     __getattr__, __dir__ = lazily(__name__)
 
-__all__ = ["Answerer", "Given", "Page", "given", "server_of"]
+__all__ = ["Answerer", "Page", "SliderStudy", "given", "server_of"]

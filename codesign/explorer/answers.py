@@ -25,7 +25,7 @@ from ..staging import Answers, at_points, model_of, running
 from ..staging.staged import EveryPlan
 from ..study.design_space import DesignSpace
 from ..study.objective import feasible
-from .beginning import FLOORS, HARDWARE, LIMITS, Given, limits_of
+from .beginning import FLOORS, HARDWARE, LIMITS, SliderStudy, limits_of
 
 SHOWN = 8  # designs priced in full
 DOTS = 400  # plans of the picture of time against cost
@@ -35,7 +35,7 @@ SLOW_S = 0.06
 SAMPLED = 8  # places of the hardware at which plans are ranked for that
 
 
-class Explored(NamedTuple):
+class ExplorerAnswer(NamedTuple):
     """Answer at one position of the sliders.
 
     run: the best plans in full, as if they were the designs of a run; dots: time, cost, whether feasible and on the
@@ -56,7 +56,7 @@ class Answerer:
     proofs are kept here for whoever proves (see `proving`).
     """
 
-    def __init__(self, setup: Given):
+    def __init__(self, setup: SliderStudy):
         self._given, study = setup, setup.study
         self.proofs: OrderedDict[Any, Any] = OrderedDict()
         self._scenario = with_numpy(study.scenario)
@@ -134,7 +134,7 @@ class Answerer:
             excess = np.maximum(excess, share - 1)
         return metrics[0], np.where(np.isnan(excess), np.inf, excess), seconds, cost
 
-    def at(self, values: Mapping[str, float], *, every: bool = False) -> Explored:
+    def at(self, values: Mapping[str, float], *, every: bool = False) -> ExplorerAnswer:
         """The best plans at these values, key of a knob -> value; `every`: of all there are."""
         started = time.perf_counter()
         sweep, plans = (self._full_sweep, self._all()) if every else (self._some, self._plans)
@@ -149,7 +149,7 @@ class Answerer:
         dots["front"], dots["best"] = np.isin(shown, front), shown == order[0]
         best = {name: column[order[:SHOWN]] for name, column in plans.items()}
         run = self._run(self._frame(best, values), values)
-        return Explored(run, dots, len(goal), int(is_feasible.sum()), time.perf_counter() - started)
+        return ExplorerAnswer(run, dots, len(goal), int(is_feasible.sum()), time.perf_counter() - started)
 
     def _all(self) -> dict[str, np.ndarray]:
         return _plans(self._given)[0] if not self.all_plans else self._plans
@@ -212,7 +212,7 @@ def _front(seconds: np.ndarray, cost: np.ndarray, is_feasible: np.ndarray) -> np
     return places[non_dominated_rows(np.stack([seconds[places], cost[places]], axis=-1))] if len(places) else places
 
 
-def _plans(setup: Given) -> tuple[dict[str, np.ndarray], str]:
+def _plans(setup: SliderStudy) -> tuple[dict[str, np.ndarray], str]:
     """Plans to price at each move, and in words which they are."""
     space, scenario = setup.study.space, setup.study.scenario
     if not space.plan:

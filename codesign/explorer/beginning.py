@@ -25,7 +25,7 @@ STEPS = 200  # of a slider, even in the logarithm: each is 1 to 2 % of the numbe
 
 
 @dataclass(frozen=True)
-class Knob:
+class NumberSlider:
     """A number with a slider.
 
     kind: what it is; name: of the variable or the limited quantity; start: where its slider begins.
@@ -69,7 +69,7 @@ class Knob:
         return f"{self.label.label}{words}"
 
 
-def knobs_of(study: Study, begin: Mapping[str, float]) -> tuple[Knob, ...]:
+def knobs_of(study: Study, begin: Mapping[str, float]) -> tuple[NumberSlider, ...]:
     """Knobs of a study: its variables, then its limits and floors.
 
     Args:
@@ -77,16 +77,16 @@ def knobs_of(study: Study, begin: Mapping[str, float]) -> tuple[Knob, ...]:
         begin: name of a variable -> where its slider begins; others where the scenario stands, or in the middle.
     """
     space, objective, words = study.space, study.objective, study.scenario.workload.words
-    result: list[Knob] = []
+    result: list[NumberSlider] = []
     for name in space.names:
         each = space.hardware[name]
         label = Metric(variable(name), "" if isinstance(each, Ratio) else unit_of(each.path))
         now = begin[name] if name in begin else standing(study, name)
         start = now if each.low <= now <= each.high else math.sqrt(each.low * each.high)
-        result.append(Knob(HARDWARE, name, label, each.low, each.high, start))
+        result.append(NumberSlider(HARDWARE, name, label, each.low, each.high, start))
     for kind, bounds in ((LIMITS, objective.limits), (FLOORS, objective.floors)):
         result += [
-            Knob(kind, name, metric(name, words), bound / REACH, bound * REACH, bound)
+            NumberSlider(kind, name, metric(name, words), bound / REACH, bound * REACH, bound)
             for name, bound in bounds.items()
             if is_key(name)
         ]
@@ -105,7 +105,9 @@ def standing(study: Study, name: str) -> float:
     return value / float(get_path(scenario, each.denominator)) if isinstance(each, Ratio) else value
 
 
-def overrides_of(study: Study, base: Sequence[str], knobs: Sequence[Knob], values: Mapping[str, float]) -> list[str]:
+def overrides_of(
+    study: Study, base: Sequence[str], knobs: Sequence[NumberSlider], values: Mapping[str, float]
+) -> list[str]:
     """Overrides that hold the sliders where they are: `codesign optimize` searches the plan, `explore` shows the page.
 
     Args:
@@ -131,7 +133,7 @@ def overrides_of(study: Study, base: Sequence[str], knobs: Sequence[Knob], value
     return [*left, *gone, *lines]
 
 
-def limits_of(study: Study, knobs: Sequence[Knob], values: Mapping[str, float], kind: str) -> dict[str, float]:
+def limits_of(study: Study, knobs: Sequence[NumberSlider], values: Mapping[str, float], kind: str) -> dict[str, float]:
     """All limits, or all floors, of the study with the sliders where they are."""
     bounds = dict(getattr(study.objective, kind))
     return bounds | {knob.name: values[knob.key] for knob in knobs if knob.kind == kind}
@@ -143,7 +145,7 @@ PROVING = (Certified, GridThenProof, Integer)
 
 
 @dataclass(frozen=True)
-class Given:
+class SliderStudy:
     """A study with its sliders.
 
     overrides: that made the study; run: what was found before, where there is a folder.
@@ -151,7 +153,7 @@ class Given:
 
     study: Study
     overrides: tuple[str, ...]
-    knobs: tuple[Knob, ...]
+    knobs: tuple[NumberSlider, ...]
     run: RunFolder | None = None
 
     @property
@@ -165,7 +167,7 @@ class Given:
         return self.run.path.resolve().name if self.run else self.study.name
 
 
-def given(words: Sequence[str]) -> Given:
+def given(words: Sequence[str]) -> SliderStudy:
     """Read what was asked for: one folder, or overrides.
 
     Raises:
@@ -187,7 +189,7 @@ def config_words(study: Study) -> list[str]:
     return [word for folder in study.conf for word in ("--conf", str(folder))]
 
 
-def _given(overrides: tuple[str, ...], run: RunFolder | None) -> Given:
+def _given(overrides: tuple[str, ...], run: RunFolder | None) -> SliderStudy:
     study, words, held = _with_all_variables(overrides)
     if isinstance(study.search, Mix):
         raise ConfigError("explore shows one workload at a time: name one of the mix as model=... workload=...")
@@ -196,7 +198,7 @@ def _given(overrides: tuple[str, ...], run: RunFolder | None) -> Given:
     knobs = knobs_of(study, {name: value for name, value in begin.items() if name not in held})
     if not knobs and not study.space.plan:
         raise ConfigError("explore: this study varies nothing and limits nothing: there is nothing to move")
-    return Given(study, words, knobs, run)
+    return SliderStudy(study, words, knobs, run)
 
 
 def _with_all_variables(overrides: tuple[str, ...]) -> tuple[Study, tuple[str, ...], set[str]]:

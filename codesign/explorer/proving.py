@@ -22,7 +22,7 @@ from ..config import own_files
 from ..core.errors import CodesignError, ConfigError
 from ..core.terminal_encoding import lenient_output
 from ..report.run_folder import RunFolder, read_run
-from .beginning import HARDWARE, PROVING, Given, config_words
+from .beginning import HARDWARE, PROVING, SliderStudy, config_words
 
 WAITS, RUNS, DONE, FAILED = "waits", "runs", "done", "failed"
 PAUSE_S = 1.0  # after the last move of a limit
@@ -51,7 +51,7 @@ class Prover:
         known: proofs under limits seen before, of all readers.
     """
 
-    def __init__(self, setup: Given, proofs: "OrderedDict[Limits, ProofState]"):
+    def __init__(self, setup: SliderStudy, proofs: "OrderedDict[Limits, ProofState]"):
         self._given = setup
         self._folder = Path(tempfile.mkdtemp(prefix="codesign-explore-"))
         self._proofs = proofs
@@ -137,7 +137,7 @@ class Prover:
         return proof
 
 
-def searched(setup: Given, limits: Mapping[str, float]) -> list[str]:
+def searched(setup: SliderStudy, limits: Mapping[str, float]) -> list[str]:
     """Overrides of the search that proves: the study's own, with the sliders' limits."""
     starts = setup.start
     moved = {key: value for key, value in limits.items() if value != starts[key]}
@@ -148,7 +148,7 @@ def searched(setup: Given, limits: Mapping[str, float]) -> list[str]:
     return [*base, *(f"objective.{key}={value!r}" for key, value in moved.items())]
 
 
-def _held(setup: Given) -> bool:
+def _held(setup: SliderStudy) -> bool:
     """True if the run held numbers that have sliders here: its proof is of them alone."""
     assert setup.run is not None
     return tuple(setup.run.overrides) != setup.overrides

@@ -23,8 +23,8 @@ from ..report.run_folder import PLAN_PREFIX, MissingPart, RunFolder
 from ..search.results import elasticities, ops, placed
 from ..study.objective import feasible
 from ..uncertainty import uncertain
-from .answers import Answerer, Explored
-from .beginning import HARDWARE, STEPS, Given, Knob, config_words, overrides_of
+from .answers import Answerer, ExplorerAnswer
+from .beginning import HARDWARE, STEPS, NumberSlider, SliderStudy, config_words, overrides_of
 from .proving import DONE, FAILED, RUNS, ProofState, Prover
 
 # Pieces of the page as text: everything that is filled in is escaped.
@@ -43,7 +43,7 @@ def or_why_not(make: Callable[[], Markup]) -> Markup:
         return Markup('<p class="soft">Nothing to show: {}.</p>').format(str(reason))
 
 
-def job(setup: Given, run: RunFolder) -> Markup:
+def job(setup: SliderStudy, run: RunFolder) -> Markup:
     """Job and device: `h100_sxm (modified)` where the sliders, or the study, leave the catalogue's numbers."""
     study, scenario = setup.study, setup.study.scenario
     (differing,) = differences_of_rows(study, run.designs[:1])
@@ -51,7 +51,7 @@ def job(setup: Given, run: RunFolder) -> Markup:
     return Markup("<h1>{} on {}</h1>").format(done, device_name(scenario, differing))
 
 
-def headline(answer: Explored, how: str, proven_run: RunFolder | None) -> Markup:
+def headline(answer: ExplorerAnswer, how: str, proven_run: RunFolder | None) -> Markup:
     """Headline: do limits hold, the first numbers with their intervals where these are known, the plan, what binds.
 
     Args:
@@ -94,7 +94,7 @@ def budgets(run: RunFolder) -> Markup:
     for what, value, bound, share in text_tables.budgets(run):
         meets_limit = feasible(share - 1)
         text = f"{share:.0%}" if share < float("inf") else "no capacity"
-        part = text_tables.Piece(
+        part = text_tables.BarPiece(
             what, "#0072b2" if meets_limit else "#d55e00", min(share, 1.0), f"{value}, limit {bound}", ""
         )
         lines.append(text_tables.BarLine(f"{what}: {value} ({bound})", (part,), text))
@@ -140,7 +140,7 @@ def _table(cells: text_tables.PageTable) -> Markup:
     ).format(head, rows)
 
 
-def proof(state: ProofState, answer: Explored) -> Markup:
+def proof(state: ProofState, answer: ExplorerAnswer) -> Markup:
     """Panel on the proof: the proven bound, and how far the sliders are from the best design found."""
     run, goal = answer.run, float(answer.run.best["objective"])
     label = run.metric(run.goal)
@@ -186,7 +186,7 @@ def _state(name: str, title: str, text: Markup) -> Markup:
     return Markup('<div role="status" class="proof {}"><b>{}</b> {}</div>').format(name, title, text)
 
 
-def share(setup: Given, values: Mapping[str, float], address: str) -> Markup:
+def share(setup: SliderStudy, values: Mapping[str, float], address: str) -> Markup:
     """Command, and link on this machine, that bring this page back."""
     overrides = overrides_of(setup.study, setup.overrides, setup.knobs, values)
     words = shlex.join([*config_words(setup.study), *overrides])
@@ -199,7 +199,7 @@ def share(setup: Given, values: Mapping[str, float], address: str) -> Markup:
     ).format(words, words, link)
 
 
-def hardware_of(setup: Given, run: RunFolder) -> dict[str, float]:
+def hardware_of(setup: SliderStudy, run: RunFolder) -> dict[str, float]:
     """Key of each hardware slider -> the value of a run's best design."""
     return {
         knob.key: knob.within(float(run.best[f"var.{knob.name}"]))
@@ -211,13 +211,13 @@ def hardware_of(setup: Given, run: RunFolder) -> dict[str, float]:
 # Details of an answer that take longer: its operations, what it hangs on, how far its numbers may be off.
 
 
-def with_operations(setup: Given, run: RunFolder) -> RunFolder:
+def with_operations(setup: SliderStudy, run: RunFolder) -> RunFolder:
     """Copy of a run with the operations of the best design."""
     best = placed(setup.study.problem, run.designs.iloc[0])
     return dataclasses.replace(run, ops=ops(best))
 
 
-def with_slopes(setup: Given, run: RunFolder) -> RunFolder:
+def with_slopes(setup: SliderStudy, run: RunFolder) -> RunFolder:
     """Copy of a run with elasticities, and 90 % intervals of the best design."""
     best = placed(setup.study.problem, run.designs.iloc[0])
     slopes = elasticities(best, setup.study.provenance)
@@ -272,7 +272,7 @@ class Page:
 
     def __init__(
         self,
-        setup: Given,
+        setup: SliderStudy,
         answerer: Answerer,
         document: Document,
         address: str,
@@ -283,7 +283,7 @@ class Page:
         self._prover, self._pool = Prover(setup, answerer.proofs), ThreadPoolExecutor(1)
         self._prover.ask(self.values)
         self._version, self._waiting, self._setting = 0, False, False
-        self.answer: Explored = answerer.at(self.values)
+        self.answer: ExplorerAnswer = answerer.at(self.values)
         self._proven_run: RunFolder | None = None
         self._proof_text = ""
         self.pieces = {name: Div(name=name, stylesheets=[INSIDE], sizing_mode="stretch_width") for name in PIECES}
@@ -311,7 +311,7 @@ class Page:
         slider.on_change("value", partial(self._moved, key))
         return slider
 
-    def _format(self, knob: Knob) -> CustomJSTickFormatter:
+    def _format(self, knob: NumberSlider) -> CustomJSTickFormatter:
         """Formatter of a slider: its text at each step, and exactly where it stands, which need not be a whole step."""
         texts, value = [knob.text(knob.at(step)) for step in range(STEPS + 1)], self.values[knob.key]
         texts[round(knob.step(value))] = knob.text(value)
@@ -416,7 +416,7 @@ class Page:
         self.pieces["state"].text = "computing what it hangs on"
         self._pool.submit(self._slow, version, answer, dict(self.values))
 
-    def _slow(self, version: int, answer: Explored, values: Mapping[str, float]) -> None:
+    def _slow(self, version: int, answer: ExplorerAnswer, values: Mapping[str, float]) -> None:
         try:
             if version != self._version:
                 return
@@ -436,7 +436,7 @@ class Page:
         if version == self._version:
             self.pieces["state"].text = text
 
-    def _later(self, version: int, answer: Explored, run: RunFolder) -> None:
+    def _later(self, version: int, answer: ExplorerAnswer, run: RunFolder) -> None:
         if version != self._version:
             return
         if not self._answerer.all_plans:

@@ -28,7 +28,7 @@ from ..commands.remarks import say_default, warn
 from ..commands.setup import prepare_jax
 from ..core.errors import ConfigError
 from .answers import Answerer
-from .beginning import Given, Knob, given
+from .beginning import NumberSlider, SliderStudy, given
 from .reader_page import Page
 
 __all__ = ["moved", "run_until_stopped", "server_of", "shorten_log_lines"]
@@ -94,7 +94,7 @@ READING = ("GET", "HEAD")
 PROTOCOL, LONGEST_SESSION = "bokeh", 16_384  # of a socket; characters of a session's token, which repeats headers
 
 
-class Refused(RequestHandler):
+class ForbiddenHandler(RequestHandler):
     """403, and nothing else."""
 
     def prepare(self) -> None:
@@ -117,7 +117,7 @@ def has_session(request: object) -> bool:
         return False
 
 
-class Stranger(Matcher):
+class UntrustedRequest(Matcher):
     """Matches requests without the token, for another host, for a socket of no session, or to do more than read."""
 
     def __init__(self, token: str, host: Callable[[], str]):
@@ -133,7 +133,9 @@ class Stranger(Matcher):
         return None if ours and (not socket or has_session(request)) else {}
 
 
-def server_of(setup: Given, port: int = 0, token: str = "", answerer: Answerer | None = None) -> tuple[Server, str]:
+def server_of(
+    setup: SliderStudy, port: int = 0, token: str = "", answerer: Answerer | None = None
+) -> tuple[Server, str]:
     """A server that listens, and the address of its page.
 
     Raises:
@@ -160,12 +162,12 @@ def server_of(setup: Given, port: int = 0, token: str = "", answerer: Answerer |
     host = f"{ADDRESS}:{made.port}"
     tornado = cast(Any, made)._tornado
     tornado._websocket_origins = {host}
-    tornado.wildcard_router.rules.insert(0, Rule(Stranger(token, lambda: host), Refused))
+    tornado.wildcard_router.rules.insert(0, Rule(UntrustedRequest(token, lambda: host), ForbiddenHandler))
     address = f"http://{host}/{token}/"
     return made, address
 
 
-def moved(knobs: tuple[Knob, ...], arguments: Mapping[str, list[bytes]]) -> dict[str, float]:
+def moved(knobs: tuple[NumberSlider, ...], arguments: Mapping[str, list[bytes]]) -> dict[str, float]:
     """Key of a knob -> value, of a link; what is no number or nobody's is left aside."""
     result: dict[str, float] = {}
     for knob in knobs:

@@ -20,7 +20,7 @@ from . import numpy_primitives as points_behind
 from .control_flow import LOOPS, ROWWISE, loop, rows_at
 
 __all__ = [
-    "MANY", "PATIENCE", "Crossed", "behind", "crossed", "doer", "forget_programs", "interpreted", "knows",
+    "MANY", "PATIENCE", "GridFunction", "behind", "crossed", "doer", "forget_programs", "interpreted", "knows",
     "quick_jit", "traced_alone",
 ]  # fmt: skip
 
@@ -217,12 +217,12 @@ def interpreted(function: Callable[..., Any], *, always: bool = False, once: boo
     return run
 
 
-def crossed(function: Callable[..., Any]) -> "Crossed":
+def crossed(function: Callable[..., Any]) -> "GridFunction":
     """A function of (anything, name -> number) for every combination of some values, traced once a structure."""
-    return Crossed(function)
+    return GridFunction(function)
 
 
-class Crossed:
+class GridFunction:
     """A function of (anything, name -> [values]) that gives arrays with one axis for each name, in their order.
 
     An axis is of length 1 where a number does not depend on its name: what few names reach is done for few values.

@@ -10,7 +10,7 @@ from ..core.fields import Module, quantities, quantity
 from ..core.jax_typed import asarray
 
 
-class Doubts(Module):
+class ErrorFactors(Module):
     """Measured over predicted, of one draw: classes of kernels, collective operations, and what is seen from outside.
 
     kernels: `class number_format` or `class` -> factor; collectives: operation -> factor; what has no entry is

@@ -17,7 +17,7 @@ from ..core.smooth import at_least, at_most, maximum, ratio
 from .hardware import Link
 from .networks.collectives import NetworkLevel, stages
 from .networks.collectives.levels import Stage, spanning
-from .networks.fabrics import AbstractFabric, AbstractWrappedFabric, Beside, Group, QueuedNode
+from .networks.fabrics import AbstractFabric, AbstractWrappedFabric, BackgroundTraffic, Group, QueuedNode
 from .networks.fabrics.queued import LONGEST
 from .workloads import CommOp, Layout, Op
 
@@ -34,7 +34,7 @@ SLOWEST = 2.3263479
 """Standard deviations of a normal number that 99 in a hundred stay below. Source: derived."""
 
 
-class Later(AbstractWrappedFabric):
+class DelayedFabric(AbstractWrappedFabric):
     """A fabric whose messages take `later_s` more."""
 
     later_s: Float[Array, "*b"] = quantity()
@@ -64,7 +64,7 @@ def steps(op: CommOp, parts: Sequence[Stage], here: int) -> Array:
 
     def later(seconds: Array) -> Array:
         part = parts[here]
-        level = dataclasses.replace(part.level, fabric=Later(part.level.fabric, seconds))
+        level = dataclasses.replace(part.level, fabric=DelayedFabric(part.level.fabric, seconds))
         return spanning(op.operation, op.nbytes, [*parts[:here], part._replace(level=level), *parts[here + 1 :]]).time_s
 
     return jax.jvp(later, (asarray(0.0),), (asarray(1.0),))[1]
@@ -109,7 +109,7 @@ ONCE = 1.0  # how often a phase is run that a workload says nothing of
 Flow = tuple[str, str]  # phase and mesh axis
 
 
-class Metered(AbstractFabric):
+class MeteredFabric(AbstractFabric):
     """A fabric whose links cost `j_per_byte`, everything else as it is: it counts bytes."""
 
     inner: AbstractFabric
@@ -143,7 +143,7 @@ def bytes_by_level(op: CommOp, levels: Sequence[NetworkLevel], layout: Layout) -
     counted = []
     for here in range(len(levels)):
         metered = [
-            dataclasses.replace(level, fabric=Metered(level.fabric, 1.0 if index == here else 0.0))
+            dataclasses.replace(level, fabric=MeteredFabric(level.fabric, 1.0 if index == here else 0.0))
             for index, level in enumerate(levels)
         ]
         counted.append(spanning(op.operation, op.nbytes, stages(metered, group)).energy_j)
@@ -173,7 +173,7 @@ def sent_per_step(
 
 def beside(
     ops: Sequence[Op], levels: Sequence[NetworkLevel], layout: Layout, repeats: Mapping[str, Array]
-) -> dict[Flow, list[Beside]]:
+) -> dict[Flow, list[BackgroundTraffic]]:
     """(phase, axis) -> what runs beside it, seen from each level.
 
     Two flows are under way together for the share of the later one (in the order of `OVERLAP`) that may be hidden. A
@@ -228,7 +228,7 @@ def _next_to(here: int, seconds: Sequence[Array]) -> dict[str, Array]:
 
 def _seen(
     own: Sequence[Array], others: Sequence[Array], busy: Sequence[Array], beta: Sequence[Array], met: Array
-) -> list[Beside]:
+) -> list[BackgroundTraffic]:
     """Per byte of a flow's own on each level: others' bytes there, and the busiest other level's time."""
     passing, views = _passing(own), []
     for here, nbytes in enumerate(own):
@@ -237,7 +237,7 @@ def _seen(
             if level != here:
                 mine = passing[level] * beta[level] if level < here else 0.0
                 elsewhere = maximum(elsewhere, ratio(busy[level] + mine, nbytes))
-        views.append(Beside(ratio(others[here], nbytes), elsewhere, met))
+        views.append(BackgroundTraffic(ratio(others[here], nbytes), elsewhere, met))
     return views
 
 

@@ -18,13 +18,13 @@ from ..core.jax_typed import asarray, flatten, unflatten
 from ..core.pretty import as_html, as_text
 from ..core.smooth import maximum, used_share
 from .carbon import Carbon
-from .error_factors import Doubts
+from .error_factors import ErrorFactors
 from .hardware import Accelerator, Link
 from .hardware.memory import AbstractMemory
 from .network_traffic import Flow, beside, collective_times, shares_links
 from .networks.collectives import OPERATIONS, PERPLEXITY_FACTOR, NetworkLevel, log_perplexity_penalty, stages
 from .networks.collectives.levels import Stage, spanning
-from .networks.fabrics import Beside, Group, PathEnergy, QueuedNode
+from .networks.fabrics import BackgroundTraffic, Group, PathEnergy, QueuedNode
 from .networks.fabrics.contended import CALM_RATIO
 from .ownership import AbstractOwnership
 from .reliability import Reliability
@@ -113,7 +113,7 @@ class Cluster(Module):
     device_count: Float[Array, "*b"] = integer(low=1.0, usual=(1.0, 1e6, "the largest clusters that were announced"))
     facility: Facility = eqx.field(default_factory=Facility)
     path_energy: PathEnergy | None = None
-    doubts: Doubts | None = None
+    doubts: ErrorFactors | None = None
     prefill: "PrefillPool | None" = None
     later_stages: "StagePool | None" = None
     ffn: "FFNPool | None" = None
@@ -156,7 +156,7 @@ class Cluster(Module):
         axis: str,
         nbytes: Array,
         layout: Layout,
-        beside: Sequence[Beside] = (),
+        beside: Sequence[BackgroundTraffic] = (),
         element_bytes: float = 0.0,
     ) -> Cost:
         """Cost of a collective among the members of a mesh axis, `beside` what each level carries at the same time.
@@ -166,7 +166,7 @@ class Cluster(Module):
         return spanning(operation, nbytes, self._stages(axis, layout, beside, element_bytes))
 
     def _stages(
-        self, axis: str, layout: Layout, beside: Sequence[Beside] = (), element_bytes: float = 0.0
+        self, axis: str, layout: Layout, beside: Sequence[BackgroundTraffic] = (), element_bytes: float = 0.0
     ) -> list[Stage]:
         """The members of a mesh axis by the levels on which they talk."""
         group = dataclasses.replace(layout.group(axis), element_bytes=element_bytes)
@@ -212,7 +212,9 @@ class Cluster(Module):
             penalty = maximum(penalty, jnp.where(op.count > 0, one, 0.0))
         return penalty
 
-    def beside(self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]) -> dict[Flow, list[Beside]]:
+    def beside(
+        self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array]
+    ) -> dict[Flow, list[BackgroundTraffic]]:
         """Traffic that runs beside each flow of the plan; nothing where no level is `Contended` or axes are pinned."""
         levels = [self.network[name] for name in self.levels]
         if self.placement or not shares_links(levels):
@@ -366,7 +368,7 @@ class StagePool(Module):
 
     def price(
         self, ops: Sequence[Op], layout: Layout, repeats: Mapping[str, Array] | None = None,
-        doubts: Doubts | None = None,
+        doubts: ErrorFactors | None = None,
     ) -> list[Cost]:  # fmt: skip
         """Cost of the operations of these stages, under a draw of the model's errors; see `Cluster.price`.
 
@@ -391,7 +393,11 @@ class PrefillPool(Module):
     _repr_html_ = as_html
 
     def price(
-        self, ops: Sequence[Op], layout: Layout, path_energy: PathEnergy | None = None, doubts: Doubts | None = None
+        self,
+        ops: Sequence[Op],
+        layout: Layout,
+        path_energy: PathEnergy | None = None,
+        doubts: ErrorFactors | None = None,
     ) -> list[Cost]:
         """Cost of the operations that run here or cross the link, under a draw of the model's errors; see
         `Cluster.price`, whose `path_energy` counts here too.
@@ -428,7 +434,7 @@ class FFNPool(Module):
     __repr__ = as_text
     _repr_html_ = as_html
 
-    def price(self, ops: Sequence[Op], layout: Layout, doubts: Doubts | None = None) -> list[Cost]:
+    def price(self, ops: Sequence[Op], layout: Layout, doubts: ErrorFactors | None = None) -> list[Cost]:
         """Cost of the operations that run here or cross the link, under a draw of the model's errors."""
         pool, crossing = layout.ffn, Stage(self.link, Group(asarray(2.0)))
         cluster = dataclasses.replace(self.cluster, doubts=doubts)
@@ -442,7 +448,7 @@ class FFNPool(Module):
         return [sent(op) if isinstance(op, CommOp) and op.phase != FFN else next(here) for op in ops]
 
 
-def _numbers(op: Op, beside: Mapping[Flow, Sequence[Beside]]) -> tuple[Any, ...]:
+def _numbers(op: Op, beside: Mapping[Flow, Sequence[BackgroundTraffic]]) -> tuple[Any, ...]:
     """The traced part of an operation, with what runs beside its flow."""
     if isinstance(op, ComputeOp):
         return op.work, op.count

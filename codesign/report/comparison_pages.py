@@ -15,7 +15,7 @@ from ..core.errors import ConfigError
 from ..core.interval_text import has_ends
 from ..core.json_yaml import dumps
 from ..core.units import percent, unit_of
-from ..model.workloads.base import Words
+from ..model.workloads.base import FamilyVocabulary
 from . import pages, wording
 from .labels import DASH, is_number, number, signed
 from .pages import rendered
@@ -56,7 +56,7 @@ def read(folder: Path) -> Comparison:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         there = [name for name in MORE if (folder / f"{name}.parquet").is_file()]
         more = {name: pd.read_parquet(folder / f"{name}.parquet") for name in there}
-        words = Words.from_json(facts.pop("words"))
+        words = FamilyVocabulary.from_json(facts.pop("words"))
         by_name = {name: facts.pop(name) for name in ("goal", "maximised", "job", "along")}
         return Comparison(pd.read_parquet(folder / FRAME), words=words, facts=facts, **more, **by_name)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -125,7 +125,7 @@ class Line(NamedTuple):
     change: str
 
 
-class AskedDifferently(NamedTuple):
+class ChangedSetting(NamedTuple):
     """A setting that is not the same."""
 
     group: str
@@ -168,7 +168,7 @@ def flat(node: Any, path: str = "") -> dict[str, Any]:
     return {path: node}
 
 
-def differences(first: RunFolder, second: RunFolder) -> list[AskedDifferently]:
+def differences(first: RunFolder, second: RunFolder) -> list[ChangedSetting]:
     """Settings that differ, group by group; what stands in one configuration alone has a dash in the other."""
     here, there, rows = flat(first.config), flat(second.config), []
     for path in dict.fromkeys((*here, *there)):
@@ -177,7 +177,7 @@ def differences(first: RunFolder, second: RunFolder) -> list[AskedDifferently]:
             continue
         unit = unit_of(path)
         texts = [number(each, unit, 4) if is_number(each) else DASH if each is None else str(each) for each in values]
-        rows.append(AskedDifferently(GROUPS.get(path.partition(".")[0], "Other"), path, texts[0], texts[1]))
+        rows.append(ChangedSetting(GROUPS.get(path.partition(".")[0], "Other"), path, texts[0], texts[1]))
     order = [*GROUPS.values(), "Other"]
     return sorted(rows, key=lambda row: order.index(row.group))
 

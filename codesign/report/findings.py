@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ..core.units import percent
 from ..model.networks.topology import Topology, link_columns
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 from ..model.workloads.plan_fields import words_of
 from . import series
 from .drawing import DPI, INK, PAD_IN, SOFT, WIDTH_IN, canvas, constrained, style
@@ -28,7 +28,7 @@ from .proof import certificate, closing, goal
 from .run_folder import MissingPart, RunFolder
 
 __all__ = [
-    "BLUE", "CLEAR", "GREEN", "GREY", "ORANGE", "PURPLE", "SENTENCES", "SKY", "YELLOW", "Named", "agreement",
+    "BLUE", "CLEAR", "GREEN", "GREY", "ORANGE", "PURPLE", "SENTENCES", "SKY", "YELLOW", "LineLabel", "agreement",
     "beside", "found", "headline", "name_ends", "panels", "phase_diagram", "phases_of", "plain_ticks", "varied",
 ]  # fmt: skip
 
@@ -43,7 +43,7 @@ CLEAR = [withStroke(linewidth=2.4, foreground="white")]
 """Halo of words that may stand on lines and marks."""
 
 
-class Named(NamedTuple):
+class LineLabel(NamedTuple):
     """A line's end and what is written there."""
 
     x: float
@@ -75,7 +75,7 @@ def headline(figure: Figure, finding: str) -> None:
     figure.suptitle("\n".join(lines), x=PAD_IN / WIDTH_IN, ha="left", fontsize=9.5, fontweight="bold")
 
 
-def name_ends(axes: Axes, ends: Sequence[Named], where: float = 1.015) -> None:
+def name_ends(axes: Axes, ends: Sequence[LineLabel], where: float = 1.015) -> None:
     """Names of lines to the right of the axes, moved apart where lines end close to each other.
 
     Scales of the axes, and limits where they are set, must be as they will be.
@@ -321,7 +321,9 @@ def phase_diagram(
     return figure
 
 
-def phases_of(frame: pd.DataFrame, goal: str, units: Mapping[str, str], words: Words = OTHERS) -> Figure | None:
+def phases_of(
+    frame: pd.DataFrame, goal: str, units: Mapping[str, str], words: FamilyVocabulary = OTHERS
+) -> Figure | None:
     """The diagram of a collected multirun in which one number was varied; None of any other.
 
     Args:

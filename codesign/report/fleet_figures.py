@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..simulation.fleet import Agreed, FleetServed, TwoPoolsServed
-from ..simulation.serving import TIMELINE, Handed
+from ..simulation.fleet import FleetServed, LatencyLimits, TwoPoolsServed
+from ..simulation.serving import TIMELINE, HandoverTimes
 from .drawing import canvas, constrained, style
 from .findings import BLUE, GREEN, GREY, ORANGE, beside, headline, panels
 
@@ -123,7 +123,7 @@ def timeline_figure(timeline: Sequence[tuple[float, ...]], shown: int = SHOWN) -
     return _timeline_drawn([(label, table["start_s"], table[name]) for name, label in TIMELINE_PARTS], near)
 
 
-def pools_figure(timeline: Sequence[tuple[float, ...]], handed: Handed, shown: int = SHOWN) -> Figure:
+def pools_figure(timeline: Sequence[tuple[float, ...]], handed: HandoverTimes, shown: int = SHOWN) -> Figure:
     """Draw the timeline of two pools: prompts by where they are, then the steps of the first engine that decodes."""
     table = _columns(timeline)
     lines = [(label, *under_way(getattr(handed, enter), getattr(handed, leave))) for enter, leave, label in STAYS]
@@ -178,7 +178,7 @@ def _timeline_drawn(lines: Iterable[Line], near: tuple[float, float]) -> Figure:
 PARTS = 60  # of the time
 
 
-def fleet_figure(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> Figure:
+def fleet_figure(served: FleetServed, agreed: dict[str, LatencyLimits], pools: TwoPoolsServed | None = None) -> Figure:
     """Four rows over the seconds of a simulation; shares are of the requests that came in each part of it.
 
     Of two pools the third is of prompts at prefill replicas, in place of the number of replicas.
@@ -199,19 +199,19 @@ def prompts_at(pools: TwoPoolsServed, when: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
-def _good(served: FleetServed, agreed: dict[str, Agreed]) -> np.ndarray:
+def _good(served: FleetServed, agreed: dict[str, LatencyLimits]) -> np.ndarray:
     """True for each request that kept the limits of its class."""
-    limits = agreed or {"": Agreed()}
+    limits = agreed or {"": LatencyLimits()}
     good = np.zeros(len(served.came), bool)
     names = served.requests.class_names or ("",)
     codes = served.requests.classes if served.requests.class_names else np.zeros(len(served.came), int)
     for code, name in enumerate(names):
         of_class = codes == code
-        good[of_class] = served.kept(limits.get(name, limits.get("", Agreed())))[of_class]
+        good[of_class] = served.kept(limits.get(name, limits.get("", LatencyLimits())))[of_class]
     return good
 
 
-def fleet_headline(served: FleetServed, agreed: dict[str, Agreed]) -> str:
+def fleet_headline(served: FleetServed, agreed: dict[str, LatencyLimits]) -> str:
     """Sentence on a simulation: who keeps the limits, and what caches hold."""
     count, late = len(served.came), float(np.percentile(served.served.ttft_s, 99))
     text = f"{count:,} requests: {late:.3g} s to the first token at p99"
@@ -220,7 +220,9 @@ def fleet_headline(served: FleetServed, agreed: dict[str, Agreed]) -> str:
     return text + (f", {100 * served.hit_rate:.0f} % of prompt tokens come from a cache" if served.hit_rate else "")
 
 
-def fleet_table(served: FleetServed, agreed: dict[str, Agreed], pools: TwoPoolsServed | None = None) -> pd.DataFrame:
+def fleet_table(
+    served: FleetServed, agreed: dict[str, LatencyLimits], pools: TwoPoolsServed | None = None
+) -> pd.DataFrame:
     """A row for each part of the time: its begin and end, requests, what is at a replica, replicas, attainment."""
     edges = np.linspace(float(np.nanmin(served.came)), float(np.nanmax(served.came)), PARTS + 1)
     counts = np.histogram(served.came, edges)[0]

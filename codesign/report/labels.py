@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.interval_text import UNBOUNDED
 from ..core.units import HOUR_S, KWH, UNPREFIXED_UNITS, YEAR_S, unit_of
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH, MINUS, TIMES, HYPHEN = "\u2013", "\u2212", "\u00d7", "\u2011"  # the hyphen does not break a line
@@ -221,7 +221,7 @@ def _decimals(value: float, digits: int) -> int:
     return max(digits - 1 - math.floor(math.log10(rounded)), 0) if rounded else 0
 
 
-def metric(name: str, words: Words = OTHERS) -> Metric:
+def metric(name: str, words: FamilyVocabulary = OTHERS) -> Metric:
     """Label and unit of a metric, first by the job's family; else its name, with the unit that this carries."""
     if name in words.metrics:
         return Metric(*words.metrics[name])
@@ -230,7 +230,7 @@ def metric(name: str, words: Words = OTHERS) -> Metric:
     return Metric(counted(label, words.item), result.unit)
 
 
-def sold(name: str, words: Words) -> bool:
+def sold(name: str, words: FamilyVocabulary) -> bool:
     """True if a price is of the tokens that come out, as that of serving is."""
     return name == "usd_per_million_tokens" and words.item == "token" and words.job == "serving"
 

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from ..core.interval_text import between_text, has_ends, remarks_text
-from ..model.workloads.base import OTHERS, Words
-from ..search.certificate import Binding, Certificate, MustGive
+from ..model.workloads.base import OTHERS, FamilyVocabulary
+from ..search.certificate import Binding, Certificate, RequiredRelaxation
 from . import charts, pages
 from .labels import DASH, Metric, axis_prefix, is_number, number, signed, variable
 from .run_folder import PLAN_PREFIX, MissingPart, RunFolder
@@ -92,7 +92,7 @@ def table(run: RunFolder) -> PageTable | None:
     return explained(certificate(run), run.words)
 
 
-def explained(certificate: Certificate, words: Words = OTHERS) -> PageTable | None:
+def explained(certificate: Certificate, words: FamilyVocabulary = OTHERS) -> PageTable | None:
     """The table of a certificate; None where nothing binds."""
     if certificate.infeasible:
         return _conflict(certificate.infeasible, words)
@@ -121,7 +121,7 @@ def _reach(change: float | None) -> str:
     return "any" if change is None else f"{signed(100 * change, 1)} %"
 
 
-def _conflict(rows: Sequence[MustGive], words: Words) -> PageTable:
+def _conflict(rows: Sequence[RequiredRelaxation], words: FamilyVocabulary) -> PageTable:
     """By how much each constraint must give, alone or, where none can give enough alone, together."""
     if any(row.alone for row in rows) or all(row.together is None for row in rows):
         cells = [(constraint(row.constraint, words), _must_give(row)) for row in rows]
@@ -130,7 +130,7 @@ def _conflict(rows: Sequence[MustGive], words: Words) -> PageTable:
     return PageTable(("Constraint", "Must give, whatever the others do", "Enough together"), cells, name="infeasible")
 
 
-def _must_give(row: MustGive) -> str:
+def _must_give(row: RequiredRelaxation) -> str:
     if not row.alone:
         return f"{DASH} (others also fail)"
     proven = f", {row.factor_at_least:.4g} does not" if row.factor_at_least else ""
@@ -201,7 +201,7 @@ class Slide:
 
 
 @dataclass(frozen=True)
-class HowSure:
+class ProofAndErrors:
     """proven: sentences on the model; off: on measurements; strata: (what, measured on, rows, ends of the error)."""
 
     proven: tuple[str, ...]
@@ -209,13 +209,13 @@ class HowSure:
     strata: tuple[tuple[str, str, str, str], ...]
 
 
-def how_sure(run: RunFolder) -> HowSure:
+def how_sure(run: RunFolder) -> ProofAndErrors:
     """Build both columns for a run."""
     try:
         explanation = (text(run),) if run.certificate is not None and run.certificate.front is None else ()
     except MissingPart:
         explanation = ()
-    return HowSure((claim(run), *explanation), tuple(_off(run)), tuple(_strata(run, run.summary.get("errors"))))
+    return ProofAndErrors((claim(run), *explanation), tuple(_off(run)), tuple(_strata(run, run.summary.get("errors"))))
 
 
 def _relative(low: float, high: float, value: float) -> str:

@@ -15,7 +15,7 @@ from ..core.earlier_names import current_frame, migrated, migrated_config, schem
 from ..core.errors import ConfigError
 from ..core.json_yaml import dumps
 from ..core.untrusted_io import read_frame, read_json, read_text, read_yaml_file, refuse_changed, written
-from ..model.workloads.base import SERVING, TRAINING, Words
+from ..model.workloads.base import SERVING, TRAINING, FamilyVocabulary
 from ..search.certificate import Certificate
 from .labels import COLOURS, Metric, counted, metric, unit_of, variable
 
@@ -100,16 +100,16 @@ class RunFolder:
         return str(wanted)
 
     @functools.cached_property
-    def words(self) -> Words:
+    def words(self) -> FamilyVocabulary:
         """Words of the family of workloads; of a folder that does not say, what its numbers tell."""
         stored = self.summary.get("words")
         if isinstance(stored, dict):
-            return Words.from_json(stored)
+            return FamilyVocabulary.from_json(stored)
         if self.is_serving:
             return SERVING
         item = "sample" if any(name.startswith("lookup") for name in self.columns("breakdown_s.")) else "token"
         trained = "Training" in str(self.setting("workload._target_") or "Training")
-        return replace(TRAINING, item=item) if trained else Words("serving", item=item)
+        return replace(TRAINING, item=item) if trained else FamilyVocabulary("serving", item=item)
 
     def labels(self, fixed_labels: dict[str, tuple[str, str]], others: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         """(label, colour) of parts of a bar, those that the family of workloads names among them."""

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from ..core.units import engineering
 from ..model.workloads.plan_fields import plan_fields
-from ..search.certificate import Certificate, OnFront, ProvenFront, Shared
+from ..search.certificate import Certificate, FrontPoint, ProvenFront, Shared
 from .drawing import ACCENT, INK, SOFT, canvas, constrained
 from .figures import digits_apart
 from .fleet_figures import day_figure, timeline_of
@@ -345,7 +345,7 @@ def certified_front(run: RunFolder) -> Figure:
 
 
 def _staircase(
-    axes: Axes, points: Sequence[OnFront], values: np.ndarray, bound: np.ndarray, names: Sequence[str]
+    axes: Axes, points: Sequence[FrontPoint], values: np.ndarray, bound: np.ndarray, names: Sequence[str]
 ) -> None:
     """Draw what the designs dominate and what is proven empty: within a design's level nothing lies below its bound."""
     order = np.argsort(values[:, 1], kind="stable")

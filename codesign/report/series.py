@@ -68,7 +68,7 @@ def roofline(run: RunFolder) -> pd.DataFrame:
     )
 
 
-class Roof(NamedTuple):
+class RooflineLimits(NamedTuple):
     """Roofline of a chip in a number format: FLOP/s, B/s of its memory; `device` where there are two."""
 
     device: str
@@ -93,10 +93,12 @@ def roofline_ends(ops: pd.DataFrame) -> tuple[float, float]:
     return min(ops["intensity"].min(), ridges.min()) / 2.5, max(ops["intensity"].max(), ridges.max()) * 4
 
 
-def roofs(ops: pd.DataFrame) -> list[Roof]:
+def roofs(ops: pd.DataFrame) -> list[RooflineLimits]:
     """The roofs of what `roofline` returns, the highest first; of each chip where prompts have one of their own."""
     result = [
-        Roof(str(row.get("device", "")), row["number_format"], row["peak_flops_per_s"], row["bandwidth_bytes_per_s"])
+        RooflineLimits(
+            str(row.get("device", "")), row["number_format"], row["peak_flops_per_s"], row["bandwidth_bytes_per_s"]
+        )
         for row in _rows(ops)
     ]
     alone = len({each._replace(device="") for each in result}) == len({each.number_format for each in result})

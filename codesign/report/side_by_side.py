@@ -10,7 +10,7 @@ import pandas as pd
 from ..core.interval_text import between_text, load_text
 from ..core.pretty import html_table, lines_text
 from ..core.units import percent
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 from .labels import DASH, THIN, metric
 
 METRICS = (
@@ -44,7 +44,7 @@ class Comparison:
     goal: str
     maximised: bool = False
     job: str = ""
-    words: Words = OTHERS
+    words: FamilyVocabulary = OTHERS
     along: str = ""
     phases: pd.DataFrame = field(default_factory=pd.DataFrame)
     prices: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -173,7 +173,7 @@ def space_sentences(comparison: Comparison) -> list[str]:
 
 
 def _proven_words(row: pd.Series) -> str:
-    """What is proven of a row with a certificate: the gap, where it is more than rounding."""
+    """Proof of a row with a certificate: the gap, where it is more than rounding."""
     gap = float(row.get("gap", 0.0))
     return f"proven within {percent(gap)} of the best" if gap > EXACT else "proven the best"
 

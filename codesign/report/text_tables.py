@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ..core.interval_text import between_text
 from ..core.units import YEAR_S
-from ..model.workloads.base import Words
+from ..model.workloads.base import FamilyVocabulary
 from ..study.objective import share_text
 from . import series
 from .labels import (
@@ -41,7 +41,7 @@ LABELLED = 0.07  # share of the width from which a part carries its share in wor
 MONEY, POWER = ("capex.", "$", "Purchase price"), ("power.", "W", "Provisioned power")
 
 
-class Piece(NamedTuple):
+class BarPiece(NamedTuple):
     """One piece of a bar: its name, colour and share of the longest bar; a sentence for who points at it."""
 
     name: str
@@ -55,7 +55,7 @@ class BarLine(NamedTuple):
     """A line: what it is of, its pieces, what they come to; `end` is where its room ends, as a share."""
 
     what: str
-    parts: tuple[Piece, ...]
+    parts: tuple[BarPiece, ...]
     total: str
     end: float | None = None
 
@@ -114,7 +114,7 @@ def _stacked(
             share = value / total if total else 0.0
             text = f"{words}: {number(value, unit)} ({share:.1%})"
             parts.append(
-                Piece(words, colour, value / longest, text, f"{share:.0%}" if value / longest > LABELLED else "")
+                BarPiece(words, colour, value / longest, text, f"{share:.0%}" if value / longest > LABELLED else "")
             )
         end = ends[at] / longest if ends is not None and ends[at] == ends[at] else None
         lines.append(BarLine(label, tuple(parts), number(total, unit, zeros=True), end))
@@ -148,7 +148,7 @@ def money_bars(run: RunFolder) -> Markup:
         values = series.parts(run, prefix)
         total, longest = float(values.sum()), float(values.max())
         lines = [
-            BarLine(component(str(name)), (Piece("", "#2f6fb0", value / longest, f"{value / total:.1%}"),),
+            BarLine(component(str(name)), (BarPiece("", "#2f6fb0", value / longest, f"{value / total:.1%}"),),
                 f"{number(value, unit)} · {value / total:.0%}")
             for name, value in values.items()
         ]  # fmt: skip
@@ -263,7 +263,7 @@ def _heads(run: RunFolder, names: list[str]) -> list[str]:
     return [run.counted(short[name]) if name in short else run.metric(name).label for name in names]
 
 
-def _binds(row: dict[str, Any], words: Words) -> tuple[str, ...]:
+def _binds(row: dict[str, Any], words: FamilyVocabulary) -> tuple[str, ...]:
     lines = binds(row, words) or (DASH,)
     return lines if row.get("feasible", True) else ("infeasible", *lines)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.interval_text import between_text
-from ..model.workloads.base import OTHERS, Words
+from ..model.workloads.base import OTHERS, FamilyVocabulary
 from ..model.workloads.plan_fields import plan_fields, words_of
 from ..search.certificate import Certificate, Shared
 from ..study.design_space import shown
@@ -57,7 +57,7 @@ MODULES = {"offload_modules": (0.0, "of {name}")}
 ALGORITHMS = {"tp_algorithm": (ABSENT, "TP by {name}"), "data_algorithm": (ABSENT, "data by {name}")}
 
 
-def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
+def choices(design: Mapping[str, Any], words: FamilyVocabulary = OTHERS) -> str:
     """The rest of a plan: `micro-batch 2 · selective recompute · SP · ZeRO-1 · optimizer 50 % offloaded`.
 
     Args:
@@ -97,7 +97,7 @@ def choices(design: Mapping[str, Any], words: Words = OTHERS) -> str:
     return " · ".join([*parts, *said(MODULES), *notable_choices(design, words), *said(ALGORITHMS)])
 
 
-def notable_choices(design: Mapping[str, Any], words: Words) -> list[str]:
+def notable_choices(design: Mapping[str, Any], words: FamilyVocabulary) -> list[str]:
     """Fields of a family's own plan: numbers above one, and choices by their names."""
     lines = []
     for name, text in words.plan.items():
@@ -127,7 +127,7 @@ def hardware(run: RunFolder, design: Mapping[str, Any]) -> list[tuple[str, str]]
     return [(variable(name), hardware_text(run, name, design[PLAN_PREFIX + name])) for name in hardware_names(run)]
 
 
-def constraint(name: str, words: Words = OTHERS) -> str:
+def constraint(name: str, words: FamilyVocabulary = OTHERS) -> str:
     """A limit in words; what a part of the hardware holds, as `usage.scale_up.waveguide_power`, with the part."""
     kind, _, rest = name.removeprefix("usage.").partition(".")
     if name.startswith("usage.") and rest:
@@ -207,7 +207,7 @@ def design(run: RunFolder) -> str:
     return " · ".join([*parts, *(f"{label} {value}" for label, value in hardware(run, best))])
 
 
-def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
+def binds(design: Mapping[str, Any], words: FamilyVocabulary = OTHERS) -> tuple[str, ...]:
     """Name what holds a design back: used-up limits and memories, and the largest parts of its time."""
     text = design.get("active_constraints")
     if not isinstance(text, str) or not text.strip():
@@ -215,7 +215,7 @@ def binds(design: Mapping[str, Any], words: Words = OTHERS) -> tuple[str, ...]:
     return tuple(_named(part, words) for part in text.strip().split("; "))
 
 
-def _named(part: str, words: Words) -> str:
+def _named(part: str, words: FamilyVocabulary) -> str:
     """`capex_usd 98.4%` is `capex 98.4%`, `tp 15% of time` is `tensor-parallel comm. 15% of time`."""
     name, _, rest = part.partition(" ")
     labels = {key: entry[0] for key, entry in PARTS.items()} | TIERS

@@ -15,7 +15,7 @@ from .blackbox.peers import CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from .branch_and_bound.certified import Certified
 from .branch_and_bound.integer import Integer
 from .branch_and_bound.inverse import Inverse
-from .certificate import Certificate, Shared, Wanted
+from .certificate import Certificate, GoalQuantity, Shared
 from .descent.gradient import Descent, GridThenGradient, Optimizer, Transformation
 from .descent.relaxed import Gradient
 from .exhaustive.grid import Grid
@@ -42,6 +42,7 @@ __all__ = [
     "Descent",
     "DifferentialEvolution",
     "Evidence",
+    "GoalQuantity",
     "Gradient",
     "Grid",
     "GridThenGradient",
@@ -65,7 +66,6 @@ __all__ = [
     "Trace",
     "Transformation",
     "Uncertain",
-    "Wanted",
     "assignment",
     "designs",
     "elasticities",

@@ -266,7 +266,7 @@ def _floor(program: AssignmentProgram, options: Sequence[PoolOption], most_nodes
     return min(_tree(scaled, cheap, best, most_nodes)[1], float(least @ best))
 
 
-class _Scaled(NamedTuple):
+class _ScaledRows(NamedTuple):
     """Rows and sides times a factor each, so that a solver's tolerance is one of shares."""
 
     cost: np.ndarray
@@ -275,18 +275,18 @@ class _Scaled(NamedTuple):
     factors: np.ndarray
 
 
-def _scaled(program: AssignmentProgram) -> _Scaled:
+def _scaled(program: AssignmentProgram) -> _ScaledRows:
     factors = 1.0 / np.where(program.sides != 0, np.abs(program.sides), 1.0)
-    return _Scaled(program.cost, program.rows * factors[:, None], program.sides * factors, factors)
+    return _ScaledRows(program.cost, program.rows * factors[:, None], program.sides * factors, factors)
 
 
-class _Relaxed(NamedTuple):
+class _RelaxationSolution(NamedTuple):
     value: float
     x: np.ndarray
     dual: np.ndarray
 
 
-def _relaxed(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> _Relaxed | None:
+def _relaxed(scaled: _ScaledRows, low: np.ndarray, high: np.ndarray) -> _RelaxationSolution | None:
     """Optimum of the linear programme in a box; None where it has no point."""
     unit = float(np.abs(scaled.cost).max()) or 1.0
     result: Any = scipy.optimize.linprog(
@@ -294,7 +294,7 @@ def _relaxed(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> _Relaxed | N
     )
     if result.status != 0:
         return None
-    return _Relaxed(float(result.fun) * unit, result.x, np.maximum(-result.ineqlin.marginals, 0.0) * unit)
+    return _RelaxationSolution(float(result.fun) * unit, result.x, np.maximum(-result.ineqlin.marginals, 0.0) * unit)
 
 
 class _Basis(NamedTuple):
@@ -309,8 +309,8 @@ PIVOT = 1e-9  # least entry of a row that is divided by
 
 
 def _continued(
-    scaled: _Scaled, low: np.ndarray, high: np.ndarray, start: _Basis | None
-) -> tuple[_Relaxed, _Basis] | None:
+    scaled: _ScaledRows, low: np.ndarray, high: np.ndarray, start: _Basis | None
+) -> tuple[_RelaxationSolution, _Basis] | None:
     """Optimum of the linear programme in a box by a dual simplex; None where it is not found.
 
     Where there is no point its value is infinite, and its dual a ray that proves it.
@@ -342,13 +342,13 @@ def _continued(
         out = int(np.argmax(lacks))
         if lacks[out] <= ROUNDING * max(1.0, float(np.abs(values[solved[out]]))):
             x = np.clip(values[:count], low, high)
-            return _Relaxed(float(scaled.cost @ x), x, np.maximum(dual, 0.0) * unit), _Basis(solved, at_high)
+            return _RelaxationSolution(float(scaled.cost @ x), x, np.maximum(dual, 0.0) * unit), _Basis(solved, at_high)
         row: Any = inverse[out] @ table * (1.0 if short[out] >= over[out] else -1.0)
         moves = ((at_high & (row > PIVOT)) | (~at_high & (row < -PIVOT))) & ~fixed
         moves[solved] = False
         if not moves.any():
             ray = inverse[out] * (-1.0 if short[out] >= over[out] else 1.0)
-            return _Relaxed(math.inf, low, np.maximum(ray, 0.0)), _Basis(solved, at_high)
+            return _RelaxationSolution(math.inf, low, np.maximum(ray, 0.0)), _Basis(solved, at_high)
         places = np.flatnonzero(moves)
         ratios = np.abs(reduced[places]) / np.abs(row[places])
         near = places[ratios <= ratios.min() + ROUNDING]
@@ -358,7 +358,7 @@ def _continued(
     return None
 
 
-def _ray(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+def _ray(scaled: _ScaledRows, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
     """Multipliers that prove a box without points: those of the least sum of what the rows lack."""
     rows, count = scaled.rows.shape
     result: Any = scipy.optimize.linprog(
@@ -371,7 +371,7 @@ def _ray(scaled: _Scaled, low: np.ndarray, high: np.ndarray) -> np.ndarray | Non
     return np.maximum(-result.ineqlin.marginals, 0.0)
 
 
-def _best_integer(scaled: _Scaled, program: AssignmentProgram) -> np.ndarray | None:
+def _best_integer(scaled: _ScaledRows, program: AssignmentProgram) -> np.ndarray | None:
     """The best solution that HiGHS finds, rounded; the branch and bound proves it or finds a better one."""
     optimize: Any = scipy.optimize
     unit = float(np.abs(scaled.cost).max()) or 1.0
@@ -407,7 +407,7 @@ def _bound(program: AssignmentProgram, dual: np.ndarray, low: np.ndarray, high: 
 
 
 def _tree(
-    scaled: _Scaled, program: AssignmentProgram, best: np.ndarray, most_nodes: int
+    scaled: _ScaledRows, program: AssignmentProgram, best: np.ndarray, most_nodes: int
 ) -> tuple[list[BranchNode], float, np.ndarray]:
     """Nodes, the bound that they prove, and the best solution: the part with the least bound is split first."""
     nodes = [BranchNode()]

@@ -18,7 +18,7 @@ from ..model.scenario import Scenario
 from ..staging import Answers, at_points, model_of
 from ..study.design_space import DesignSpace
 from ..study.objective import Objective
-from .certificate import Certificate, Wanted
+from .certificate import Certificate, GoalQuantity
 
 Same = TypeVar("Same", bound="AbstractSearch")
 
@@ -36,9 +36,9 @@ class Problem:
         self.space.check(self.scenario)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> GoalQuantity:
         """Quantity whose log is the row of the objective's goal."""
-        return Wanted(self.objective.goal, 1.0 if self.objective.minimise else -1.0)
+        return GoalQuantity(self.objective.goal, 1.0 if self.objective.minimise else -1.0)
 
     def check_varies(self) -> None:
         """Refuse a space in which there is nothing to search.

@@ -15,9 +15,30 @@ from ..core.pretty import html_table, lines_text, number_text
 from ..core.units import percent
 
 __all__ = [
-    "CLAIMED", "DIGITS", "LATE", "MARGIN", "SHORT", "Binding", "Certificate", "Convexity", "Edge", "MustGive",
-    "OnFront", "ProvenFront", "Robustness", "Shared", "Wanted", "certify", "certify_front", "claim_of_best",
-    "claim_of_front", "claim_of_integer", "claim_of_mix", "claim_of_none", "closed", "columns_of",
+    "CLAIMED",
+    "DIGITS",
+    "LATE",
+    "MARGIN",
+    "SHORT",
+    "Binding",
+    "Certificate",
+    "Convexity",
+    "Edge",
+    "FrontPoint",
+    "GoalQuantity",
+    "ProvenFront",
+    "RequiredRelaxation",
+    "Robustness",
+    "Shared",
+    "certify",
+    "certify_front",
+    "claim_of_best",
+    "claim_of_front",
+    "claim_of_integer",
+    "claim_of_mix",
+    "claim_of_none",
+    "closed",
+    "columns_of",
 ]  # fmt: skip
 
 
@@ -30,7 +51,7 @@ ACTIVE = 0.999  # used share from which a constraint is shown as active
 DIGITS = 9  # of a bound that is told, rounded so that it says less
 
 
-class Wanted(NamedTuple):
+class GoalQuantity(NamedTuple):
     """Quantity whose log is the goal's row, and its sign: 1 where less is better, -1 where more is."""
 
     name: str
@@ -88,7 +109,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class MustGive:
+class RequiredRelaxation:
     """A constraint where nothing is feasible: whether it can give enough `alone`, and by which `factor`; by how much
     with the others `together`; `factor_at_least`, `needed`: the same proven not to do, alone and whatever others give.
     """
@@ -130,7 +151,7 @@ class Robustness:
 
 
 @dataclass(frozen=True)
-class OnFront:
+class FrontPoint:
     """A design of a front: metrics, bound of the first at its levels, whether that was proven to the gap asked for."""
 
     values: dict[str, float]
@@ -150,7 +171,7 @@ class ProvenFront:
 
     metrics: tuple[str, ...]
     maximised: tuple[str, ...]
-    points: tuple[OnFront, ...]
+    points: tuple[FrontPoint, ...]
     knee: int
     hypervolume: float | None = None
     hypervolume_at_most: float | None = None
@@ -183,7 +204,7 @@ class Certificate:
     history: tuple[tuple[float, float | None, float | None], ...] | None = None
     constraints: tuple[Binding, ...] | None = None
     at_bounds: tuple[Edge, ...] | None = None
-    infeasible: tuple[MustGive, ...] | None = None
+    infeasible: tuple[RequiredRelaxation, ...] | None = None
     workloads: tuple[Shared, ...] | None = None
     alone_infeasible: tuple[str, ...] = ()
     bound_of_own_hardware: float | None = None
@@ -255,13 +276,13 @@ class Certificate:
             for name, kind in (
                 ("constraints", Binding),
                 ("at_bounds", Edge),
-                ("infeasible", MustGive),
+                ("infeasible", RequiredRelaxation),
                 ("workloads", Shared),
             ):
                 if read.get(name) is not None:
                     read[name] = tuple(_of(kind, row) for row in read[name])
             if read.get("front") is not None:
-                points = tuple(_of(OnFront, row) for row in read["front"]["points"])
+                points = tuple(_of(FrontPoint, row) for row in read["front"]["points"])
                 read["front"] = _of(ProvenFront, dict(read["front"]) | {"points": points})
             for name, kind in (("convexity", Convexity), ("robust", Robustness)):
                 if read.get(name) is not None:
@@ -276,7 +297,7 @@ class Certificate:
 
 
 def certify(
-    wanted: Wanted,
+    wanted: GoalQuantity,
     upper: float,
     lower: float,
     *,

@@ -16,7 +16,7 @@ from ..core.errors import CodesignError
 from ..core.fields import walk, with_numpy
 from ..core.jax_typed import asarray, device_put, shapes_of, structure, unflatten
 from ..core.pareto_tools import non_dominated_rows
-from ..model.metrics import BANDWIDTH, Account, computed_by
+from ..model.metrics import BANDWIDTH, ScenarioEvaluation, computed_by
 from ..model.networks.collectives import stages
 from ..model.networks.fabrics import AbstractFabric, RoutedTopology
 from ..model.networks.topology import limit, link_columns
@@ -48,7 +48,7 @@ def check_float64() -> None:
         raise CodesignError("results need float64: jax.config.update('jax_enable_x64', True) before anything is built")
 
 
-def row_of(account: Account) -> dict[str, Array]:
+def row_of(account: ScenarioEvaluation) -> dict[str, Array]:
     """Every number of one design that a row needs; capex and power by part are those of the whole cluster."""
     return account.metrics.flat() | account.parts
 
@@ -58,12 +58,12 @@ def numbers_of(scenario: Scenario) -> dict[str, float]:
     return numbers_in(priced(scenario))
 
 
-def numbers_in(account: Account) -> dict[str, float]:
+def numbers_in(account: ScenarioEvaluation) -> dict[str, float]:
     """Every number of a scenario that is priced."""
     return {name: float(value) for name, value in row_of(account).items()}
 
 
-def priced(scenario: Scenario) -> Account:
+def priced(scenario: Scenario) -> ScenarioEvaluation:
     """The account of one scenario, by NumPy."""
     base = base_of(scenario)
     result = at_points(base.program, jax.tree.leaves(scenario))
@@ -167,7 +167,7 @@ def placed(problem: Problem, row: pd.Series) -> Scenario:
     return problem.space.place(with_numpy(problem.scenario), point)
 
 
-def ops(scenario: Scenario, account: Account | None = None) -> pd.DataFrame:
+def ops(scenario: Scenario, account: ScenarioEvaluation | None = None) -> pd.DataFrame:
     """One row per operation of a design: what it does, how long it takes, how well it uses the hardware.
 
     Args:
@@ -225,7 +225,7 @@ def elasticities(scenario: Scenario, provenance: dict[str, dict[str, Any]]) -> p
     return frame.sort_values(names[1], key=lambda s: -s.abs()).reset_index(drop=True) if len(frame) else frame
 
 
-def _flat(account: Account) -> dict[str, Array]:
+def _flat(account: ScenarioEvaluation) -> dict[str, Array]:
     return account.metrics.flat()
 
 

@@ -27,7 +27,7 @@ from .branch_and_bound.bounding import FORGIVEN
 from .branch_and_bound.certified import Certified
 from .branch_and_bound.model_oracle import LOWEST, AbstractModelOracle, Oracle
 from .branch_and_bound.oracle import Tangents, relayed, rows_of
-from .certificate import Robustness, Wanted
+from .certificate import GoalQuantity, Robustness
 
 
 class RobustOracle(AbstractModelOracle):
@@ -174,7 +174,7 @@ class Robust(AbstractSearch):
         Raises:
             ConfigError: an uncertain leaf that does not exist, or that the space sets.
         """
-        maker = InAllCases(self.cases, self.aggregate, self.tail, self.proof.batch_size, seed)
+        maker = RobustOracleMaker(self.cases, self.aggregate, self.tail, self.proof.batch_size, seed)
         oracle = maker(problem)
         trace = self.proof.search(oracle, problem.wanted, seed, report, maker=maker)
         trace.method = ["robust"] * len(trace.method)
@@ -188,7 +188,7 @@ class Robust(AbstractSearch):
         """Parts of the plans, each in all cases."""
         return dataclasses.replace(self, proof=self.proof.over(runner))
 
-    def _robustness(self, oracle: RobustOracle, trace: Trace, wanted: Wanted, seed: int) -> Robustness:
+    def _robustness(self, oracle: RobustOracle, trace: Trace, wanted: GoalQuantity, seed: int) -> Robustness:
         """The goal of the best design in every case."""
         plan, u = located(oracle, trace)
         logs = oracle.goals(plan, u)
@@ -205,7 +205,7 @@ class Robust(AbstractSearch):
 
 
 @dataclass(frozen=True)
-class InAllCases:
+class RobustOracleMaker:
     """Makes the oracle of a problem in all cases, in whatever process it is asked for."""
 
     cases: Cases

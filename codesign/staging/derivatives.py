@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ..core.fields import get_path
 from ..core.jax_typed import asarray, flatten_with_path, jvp, make_jaxpr, structure, unflatten, zeros
 from ..jaxprs.program import Equation, Program, cached, flatten, key_of, written_out
-from ..model.metrics import Account
+from ..model.metrics import ScenarioEvaluation
 from ..model.scenario import Scenario
 from .again import fingerprint, program_key
 from .model import base_of
@@ -199,7 +199,9 @@ MOST_MADE = 8  # programs that are kept with their slopes
 _made: OrderedDict[Any, Any] = OrderedDict()
 
 
-def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], part: str = "") -> list[Scenario]:
+def slopes_of(
+    scenario: Scenario, function: Callable[[ScenarioEvaluation], list[Array]], part: str = ""
+) -> list[Scenario]:
     """For each number of `function`, its slope by every single number of the scenario, as a tree like the scenario.
 
     Tables have no slopes: zeros stand in their place. Hard maxima have, at a tie, the mean of both sides' slopes.
@@ -228,7 +230,7 @@ def slopes_of(scenario: Scenario, function: Callable[[Account], list[Array]], pa
 
 def slopes_along(
     scenario: Scenario,
-    function: Callable[[Account], list[Array]],
+    function: Callable[[ScenarioEvaluation], list[Array]],
     values: Mapping[str, Float[np.ndarray, " points"]],
     direction: Mapping[str, Float[np.ndarray, " points"]],
 ) -> tuple[list[Float[np.ndarray, " points"]], list[Float[np.ndarray, " points"]]]:

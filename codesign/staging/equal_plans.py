@@ -19,7 +19,7 @@ from ..jaxprs.program import Equation, Program
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
 from .model import Answers, model_of
-from .staged import Staged, leaves_as_tables, stage
+from .staged import StagedProgram, leaves_as_tables, stage
 from .tables import Fields, PlanTable, Table
 
 __all__ = ["classes_of_plans", "distinct_plans"]
@@ -158,7 +158,7 @@ class _Classes:
 
 
 def _compared_entries(
-    staged: Staged, plans: PlanTable, listed: Fields
+    staged: StagedProgram, plans: PlanTable, listed: Fields
 ) -> Iterator[tuple[Int[np.ndarray, " plans"], Bool[np.ndarray, " plans"] | None]]:
     """(numbers that differ where tables do, plans for which these are read; None: for all), of all tables.
 
@@ -199,7 +199,7 @@ def numbered(rows: UInt8[np.ndarray, "rows bytes"]) -> Int[np.ndarray, " rows"]:
     return np.unique(items, return_inverse=True)[1].reshape(-1)
 
 
-def _read_for(staged: Staged, plans: PlanTable, listed: Fields) -> dict[int, Bool[np.ndarray, " plans"] | None]:
+def _read_for(staged: StagedProgram, plans: PlanTable, listed: Fields) -> dict[int, Bool[np.ndarray, " plans"] | None]:
     """Slot -> the plans for which anything that is wanted depends on it; None: all of them.
 
     A choice that the plan makes leaves what is not chosen unread: the times of a pool without devices.
@@ -233,7 +233,9 @@ def _read_for(staged: Staged, plans: PlanTable, listed: Fields) -> dict[int, Boo
     return read
 
 
-def _choice(equation: Equation, staged: Staged, plans: PlanTable, listed: Fields) -> Int[np.ndarray, " plans"] | None:
+def _choice(
+    equation: Equation, staged: StagedProgram, plans: PlanTable, listed: Fields
+) -> Int[np.ndarray, " plans"] | None:
     """Branch of each plan at this equation, if it is a choice that the listed fields alone make; None otherwise."""
     if equation.name != "select_n" or equation.inputs[0] not in staged.tables:
         return None

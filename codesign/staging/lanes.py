@@ -80,14 +80,14 @@ MOVED = {"squeeze", "expand_dims", "reshape", "transpose", "rev", "stack", "conc
 PAIRS = {"reduce_sum": lax.add_p, "reduce_prod": lax.mul_p, "reduce_max": lax.max_p, "reduce_min": lax.min_p}
 
 
-class Written(NamedTuple):
+class UnrolledInputs(NamedTuple):
     """parts: of each input of the program that was written out, (slot, index) of the numbers it has."""
 
     program: Program
     parts: dict[int, list[tuple[int, tuple[int, ...]]]]
 
 
-def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -> Written:
+def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -> UnrolledInputs:
     """Rewrite a program to the same numbers, small arrays written out.
 
     Args:
@@ -102,7 +102,7 @@ def by_lanes(program: Program, largest: Mapping[int, float], most: int = MOST) -
     sizes = {part: largest[slot] for slot in program.inputs for part, _ in parts.get(slot, [(slot, ())])}
     plain = without_identities(draft.done([draft.joined_lanes(slot) for slot in program.outputs]), sizes)
     written = with_fewer_powers(plain)
-    return Written(written._replace(equations=in_turn(written)), parts)
+    return UnrolledInputs(written._replace(equations=in_turn(written)), parts)
 
 
 def in_turn(program: Program) -> list[Equation]:

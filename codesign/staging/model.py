@@ -18,12 +18,12 @@ from ..core.jax_typed import structure as structure_of
 from ..core.smooth import at_least, used_share
 from ..jaxprs.program import Program, cached, chained, flatten, likeness
 from ..model.hardware import MemoryTier
-from ..model.metrics import Account, Metrics, account
+from ..model.metrics import Metrics, ScenarioEvaluation, account
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace, ends_of
 from .again import Made, made_again
 from .identities import without_ones
-from .program_cache import Traced, traced_once
+from .program_cache import TracedProgram, traced_once
 
 # Tiers that a box lets be smaller than their reserve: their used share is infinite there and has no slope.
 #
@@ -86,11 +86,11 @@ class Base(NamedTuple):
     avals: tuple[Any, ...]
 
     @property
-    def account(self) -> Account:
+    def account(self) -> ScenarioEvaluation:
         """The account with shapes in the place of numbers."""
         return unflatten(self.structure, self.avals)
 
-    def program_of(self, function: Callable[[Account], Any]) -> Program:
+    def program_of(self, function: Callable[[ScenarioEvaluation], Any]) -> Program:
         """The leaves of `function` of the account, as a program of the scenario's numbers."""
 
         def flat_outputs(leaves: Sequence[Any]) -> list[Any]:
@@ -103,7 +103,7 @@ class Base(NamedTuple):
 class Answers(NamedTuple):
     """Inputs of a function behind the model: values of the variables, and reserved shares of tight tiers."""
 
-    account: Account
+    account: ScenarioEvaluation
     values: dict[str, Array]
     reserves: dict[str, Array]
 
@@ -179,7 +179,7 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
-    def traced() -> Traced:
+    def traced() -> TracedProgram:
         shapes: list[Any] = []
 
         def flat_account(leaves: list[Any]) -> list[Array]:
@@ -188,7 +188,7 @@ def _base(structure: Any, avals: tuple[jax.ShapeDtypeStruct, ...]) -> Base:
             shapes[:] = [tree, tuple(map(_shape, flat))]
             return flat
 
-        return Traced(flatten(make_jaxpr(flat_account)(list(avals))), *shapes)
+        return TracedProgram(flatten(make_jaxpr(flat_account)(list(avals))), *shapes)
 
     return cached(_bases, (structure, avals), lambda: Base(*traced_once(traced, structure, avals)), MAX_PROGRAMS)
 

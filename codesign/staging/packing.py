@@ -22,7 +22,7 @@ from ..jaxprs.program import Equation, Program, key_of
 from .again import fingerprint
 from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
-from .program_cache import CannotBeKept, as_text, does_the_same, kinds_as_plain, kinds_from_plain, made_once
+from .program_cache import NotCacheable, as_text, does_the_same, kinds_as_plain, kinds_from_plain, made_once
 
 MOST = 1024  # numbers of an array that is written out
 SHARED = -1  # in the place of a buffer: an array that is the same at all points, and is read whole
@@ -468,7 +468,7 @@ def packing_as_plain(packing: Packing) -> Any:
         "batches": [_batch(kind, batch) for kind, batch in zip(kinds, packing.batches, strict=True)],
     }  # fmt: skip
     if not _same(packing_from_plain(plain), packing):
-        raise CannotBeKept("another packing comes back")
+        raise NotCacheable("another packing comes back")
     return plain
 
 
@@ -499,7 +499,7 @@ def packing_from_plain(plain: Any) -> Packing:
             list(zip(*[iter(_numbers(plain["outputs"]))] * 2, strict=True)),
         )  # fmt: skip
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise CannotBeKept("no packing") from error
+        raise NotCacheable("no packing") from error
 
 
 def _batch(kind: int, batch: PackedBatch) -> list[Any]:

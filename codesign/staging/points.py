@@ -52,7 +52,7 @@ TableKey = tuple[Fields, str]
 """Fields that a number depends on, and its type."""
 
 
-class Packed(NamedTuple):
+class PackedTables(NamedTuple):
     """Tables side by side: of each set of fields one matrix, of which a point reads one row.
 
     matrices: of one type each, [combinations, numbers]; places: of each table its matrix, columns [first, last), shape.
@@ -62,7 +62,7 @@ class Packed(NamedTuple):
     places: list[tuple[TableKey, int, int, tuple[int, ...]]]
 
     @classmethod
-    def of(cls, tables: Sequence[Table]) -> "Packed":
+    def of(cls, tables: Sequence[Table]) -> "PackedTables":
         """Pack these tables."""
         columns: dict[TableKey, list[np.ndarray]] = {}
         widths: dict[TableKey, int] = {}
@@ -98,7 +98,7 @@ class LookUp:
         plans: whose codes points are given by.
     """
 
-    def __init__(self, packed: Packed, wanted: Sequence[tuple[int, int, int]], plans: PlanTable):
+    def __init__(self, packed: PackedTables, wanted: Sequence[tuple[int, int, int]], plans: PlanTable):
         columns: dict[tuple[TableKey, int], list[int]] = {}
         rows: dict[tuple[TableKey, int], list[int]] = {}
         self._shared: dict[int, np.ndarray] = {}
@@ -231,7 +231,7 @@ class Points:
 
         def make() -> tuple[Scenario, tuple[LookUp, PlanCache]]:
             tables = self.tables.of(scenario)
-            packed = Packed.of([tables[slot] for slot in self._read])
+            packed = PackedTables.of([tables[slot] for slot in self._read])
             return scenario, (LookUp(packed, self._ready().wanted, self.plans), PlanCache())
 
         return cached(self._lookups, id(scenario), make, MOST_SCENARIOS)[1]
@@ -273,7 +273,7 @@ class Points:
         given[full.inputs[-1]] = literal(np.ones(()))
         staged = stage(full, table, given, len(rows) // FEWER)
         rest = Running(staged.rest, list(staged.tables), staged.outputs, {}, staged.kinds, lead=1)
-        packed, codes = Packed.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
+        packed, codes = PackedTables.of(list(staged.tables.values())), _codes(table, np.concatenate([rows, u], axis=1))
 
         def run(part: slice) -> np.ndarray:
             return self._columns(len(rows[part]), rest(*packed.at(codes[part], table)))

@@ -37,7 +37,7 @@ from .again import fingerprint
 PACKAGE = __name__.partition(".")[0]
 
 
-class CannotBeKept(Exception):
+class NotCacheable(Exception):
     """Raised for what has no words here, or is no text that `structure_as_plain` wrote."""
 
 
@@ -66,9 +66,9 @@ def structure_from_plain(plain: Any) -> Any:
     try:
         result, structure = flatten_tree(_read(plain, leaves))
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
-        raise CannotBeKept("no structure") from error
+        raise NotCacheable("no structure") from error
     if [id(leaf) for leaf in result] != [id(leaves.get(index)) for index in range(len(result))]:
-        raise CannotBeKept("leaves in another order")
+        raise NotCacheable("leaves in another order")
     return structure
 
 
@@ -87,13 +87,13 @@ def _plain(node: Any, places: Mapping[int, int]) -> Any:
         return ["dict", *([_plain(key, places), _plain(value, places)] for key, value in entries)]
     kind = cast(type[Any], type(node))
     if not _is_ours(kind):
-        raise CannotBeKept(f"{kind.__name__} is not of this package")
+        raise NotCacheable(f"{kind.__name__} is not of this package")
     name = [kind.__module__, kind.__qualname__]
     if isinstance(node, tuple):
         return ["named", *name, *(_plain(part, places) for part in cast(tuple[Any, ...], node))]
     fields = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else None
     if fields is None or set(vars(node)) != set(fields):
-        raise CannotBeKept(f"{type(node).__name__} is more than its fields")
+        raise NotCacheable(f"{type(node).__name__} is more than its fields")
     return ["object", *name, *([field, _plain(getattr(node, field), places)] for field in fields)]
 
 
@@ -119,7 +119,7 @@ def _read(plain: Any, leaves: dict[int, _Leaf]) -> Any:
         return cast(Any, tuple).__new__(kind, [_read(part, leaves) for part in fields])
     if what == "object" and dataclasses.is_dataclass(kind):
         return _object(kind, fields, leaves)
-    raise CannotBeKept(f"no node: {what!r}")
+    raise NotCacheable(f"no node: {what!r}")
 
 
 def _object(kind: type, fields: Sequence[Any], leaves: dict[int, _Leaf]) -> Any:
@@ -132,12 +132,12 @@ def _object(kind: type, fields: Sequence[Any], leaves: dict[int, _Leaf]) -> Any:
 
 def _class(module: str, name: str) -> type:
     if module.partition(".")[0] != PACKAGE:
-        raise CannotBeKept(f"{module} is not of this package")
+        raise NotCacheable(f"{module} is not of this package")
     result: Any = import_module(module)
     for part in name.split("."):
         result = getattr(result, part)
     if not isinstance(result, type):
-        raise CannotBeKept(f"{name} is no class")
+        raise NotCacheable(f"{name} is no class")
     return result
 
 
@@ -174,18 +174,18 @@ def made_once(
         return make()
     try:
         key = key_of_text([*(dumps(part) for part in identity()), *_depends_on()])
-    except CannotBeKept:
+    except NotCacheable:
         return make()
     result: list[Made] = []
 
     def text() -> str:
         result.append(make())
-        with contextlib.suppress(CannotBeKept):
+        with contextlib.suppress(NotCacheable):
             return dumps(as_plain(result[-1]))
         return ""
 
     def is_readable(text: str) -> bool:
-        with contextlib.suppress(CannotBeKept):
+        with contextlib.suppress(NotCacheable):
             result.append(from_plain(_tree(text)))
         return bool(result)
 
@@ -202,7 +202,7 @@ def _tree(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CannotBeKept("no text of ours") from error
+        raise NotCacheable("no text of ours") from error
 
 
 def _depends_on() -> Iterator[str]:
@@ -250,7 +250,7 @@ def program_as_plain(program: Program) -> Any:
         "types": [kind.str for kind in program.kinds],
     }  # fmt: skip
     if not _same(program_from_plain(plain), program):
-        raise CannotBeKept("another program comes back")
+        raise NotCacheable("another program comes back")
     return plain
 
 
@@ -274,7 +274,7 @@ def program_from_plain(plain: Any) -> Program:
         shapes, types = [tuple(shape) for shape in plain["shapes"]], [np.dtype(kind) for kind in plain["types"]]
         return Program(equations, constants, tuple(plain["inputs"]), tuple(plain["outputs"]), shapes, types)
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise CannotBeKept("no program") from error
+        raise NotCacheable("no program") from error
 
 
 def kinds_as_plain(equations: Sequence[Equation]) -> tuple[list[Any], list[int]]:
@@ -317,7 +317,7 @@ def equations_as_plain(program: Program) -> list[Any]:
     plain_kinds, kinds = kinds_as_plain(program.equations)
     ours = dict(zip(kinds, program.equations, strict=True))
     if not all(does_the_same(ours[kind], equation) for kind, equation in enumerate(kinds_from_plain(plain_kinds))):
-        raise CannotBeKept("another operation comes back")
+        raise NotCacheable("another operation comes back")
     used = sorted({*program.inputs, *(s for e in program.equations for s in (*e.inputs, *e.outputs))})
     each = [(kind, len(e.inputs), *e.inputs, *e.outputs) for kind, e in zip(kinds, program.equations, strict=True)]
     shapes = [[program.shapes[slot], program.kinds[slot].str] for slot in used]
@@ -364,11 +364,11 @@ def _kind(equation: Equation) -> list[Any]:
     """Operation of an equation: (a primitive's name, its settings), or (an operation's name, its module, arguments)."""
     if equation.inner is None:
         if _primitives().get(equation.name) is not equation.primitive:
-            raise CannotBeKept(f"{equation.name} is no primitive that can be found again")
+            raise NotCacheable(f"{equation.name} is no primitive that can be found again")
         return [equation.name, [[name, _setting(value)] for name, value in equation.params.items()]]
     operation = NAMED.get(equation.name)
     if operation is None or equation.primitive.name in DERIVED or not operation.__module__.startswith(PACKAGE + "."):
-        raise CannotBeKept(f"{equation.name} is no operation of this package")
+        raise NotCacheable(f"{equation.name} is no operation of this package")
     return [equation.name, operation.__module__, _avals(equation)]
 
 
@@ -384,12 +384,12 @@ def _equation(name: str, *how: Any) -> Equation:
 def _named(name: str, module: str, avals: tuple[tuple[tuple[int, ...], str, bool], ...]) -> Equation:
     """An operation that carries a name of this package, traced with these arguments."""
     if module.partition(".")[0] != PACKAGE:
-        raise CannotBeKept(f"{module} is not of this package")
+        raise NotCacheable(f"{module} is not of this package")
     import_module(module)
     arguments = [jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind), weak_type=weak) for shape, kind, weak in avals]
     (result,) = flatten(make_jaxpr(NAMED[name])(*arguments)).equations
     if result.name != name:
-        raise CannotBeKept(f"{name} is another operation")
+        raise NotCacheable(f"{name} is another operation")
     return result
 
 
@@ -409,7 +409,7 @@ def _setting(value: Any) -> Any:
         return [name, *([value.name] if isinstance(value, enum.Enum) else map(_setting, value))]
     if type(value) is tuple:
         return ["tuple", *map(_setting, cast(tuple[Any, ...], value))]
-    raise CannotBeKept(f"a setting of {name}")
+    raise NotCacheable(f"a setting of {name}")
 
 
 def _value(plain: Any) -> Any:
@@ -450,7 +450,7 @@ def _primitives() -> dict[str, Any]:
 MAX_TEXTS = 256  # texts (disk: 0.2 MB each), more than all experiments have
 
 
-class Traced(NamedTuple):
+class TracedProgram(NamedTuple):
     """A program, and of what its outputs are the leaves: `structure` with shapes and types `avals`."""
 
     program: Program
@@ -458,7 +458,9 @@ class Traced(NamedTuple):
     avals: tuple[jax.ShapeDtypeStruct, ...]
 
 
-def traced_once(make: Callable[[], Traced], structure: Any, avals: Sequence[jax.ShapeDtypeStruct]) -> Traced:
+def traced_once(
+    make: Callable[[], TracedProgram], structure: Any, avals: Sequence[jax.ShapeDtypeStruct]
+) -> TracedProgram:
     """Return the trace that `make` gives, read from disk where an earlier process had it made of the same structure.
 
     Args:
@@ -476,20 +478,20 @@ def traced_once(make: Callable[[], Traced], structure: Any, avals: Sequence[jax.
     )
 
 
-def _as_plain(traced: Traced) -> Any:
+def _as_plain(traced: TracedProgram) -> Any:
     structure = structure_as_plain(traced.structure)
     if structure_from_plain(structure) != traced.structure:
-        raise CannotBeKept("another structure comes back")
+        raise NotCacheable("another structure comes back")
     return [program_as_plain(traced.program), structure, _plain_avals(traced.avals)]
 
 
-def _from_plain(plain: Any) -> Traced:
+def _from_plain(plain: Any) -> TracedProgram:
     try:
         program, structure, avals = plain
         avals_read = tuple(jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for shape, kind in avals)
     except (TypeError, ValueError) as error:
-        raise CannotBeKept("no trace") from error
-    return Traced(program_from_plain(program), structure_from_plain(structure), avals_read)
+        raise NotCacheable("no trace") from error
+    return TracedProgram(program_from_plain(program), structure_from_plain(structure), avals_read)
 
 
 def _plain_avals(avals: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:

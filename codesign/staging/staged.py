@@ -121,7 +121,7 @@ MOST_BYTES = 64 << 20  # of them
 _early: OrderedDict[Any, tuple[Program, dict[int, Table], dict[int, Equation]]] = OrderedDict()
 
 
-class Staged(NamedTuple):
+class StagedProgram(NamedTuple):
     """tables: slot -> table of what the rest or the reader needs; rest: equations of every point."""
 
     tables: dict[int, Table]
@@ -133,7 +133,7 @@ class Staged(NamedTuple):
 
 def stage(
     program: Program, plans: PlanTable, given: Mapping[int, Table], most: int, others: Collection[int] = ()
-) -> Staged:
+) -> StagedProgram:
     """Tabulate what can be.
 
     Args:
@@ -169,7 +169,7 @@ def stage(
     left = [rest[index] for index in sorted(rest)]
     wanted = set(program.outputs).union(*(equation.inputs for equation in left))
     tables_read = {slot: tables[slot] for slot in sorted(wanted) if slot in tables}
-    return Staged(tables_read, left, program.outputs, program.shapes, program.kinds)
+    return StagedProgram(tables_read, left, program.outputs, program.shapes, program.kinds)
 
 
 def _tabulated(

@@ -39,7 +39,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @runtime_checkable
-class Mover(Protocol):
+class HardwareVariable(Protocol):
     """Interface of a hardware variable."""
 
     @property
@@ -65,12 +65,12 @@ def in_proportion(scenario: Scenario, path: str, target: Any, along: Sequence[st
     return {path: target} | {other: get_path(scenario, other) * factor for other in along}
 
 
-def moved_by(variable: Mover) -> tuple[str, ...]:
+def moved_by(variable: HardwareVariable) -> tuple[str, ...]:
     """Paths that a variable moves."""
     return (variable.path, *variable.tied)
 
 
-def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, Mover]) -> None:
+def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, HardwareVariable]) -> None:
     """Refuse a leaf that two variables move: one of them would do nothing.
 
     Args:
@@ -93,7 +93,7 @@ def check_movers(plan: Mapping[str, Any], hardware: Mapping[str, Mover]) -> None
     ordered(hardware)
 
 
-def ordered(hardware: Mapping[str, Mover]) -> tuple[str, ...]:
+def ordered(hardware: Mapping[str, HardwareVariable]) -> tuple[str, ...]:
     """Names of the variables, a ratio after what moves its denominator.
 
     Raises:
@@ -113,7 +113,7 @@ def ordered(hardware: Mapping[str, Mover]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:
+def check_bounds(hardware: Mapping[str, HardwareVariable], scenario: Scenario) -> None:
     """Refuse bounds that take a leaf out of its legal range, alone, along with another or as part of a ratio.
 
     Raises:
@@ -135,7 +135,7 @@ def check_bounds(hardware: Mapping[str, Mover], scenario: Scenario) -> None:
                     raise ConfigError(f"{bound}: {error}") from error
 
 
-def ends_of(hardware: Mapping[str, Mover], scenario: Scenario) -> dict[str, dict[str, Any]]:
+def ends_of(hardware: Mapping[str, HardwareVariable], scenario: Scenario) -> dict[str, dict[str, Any]]:
     """`low` and `high` -> path -> what a leaf becomes where all variables are at that bound: its least and its most."""
     scenario = with_numpy(scenario)
     ends: dict[str, dict[str, Any]] = {"low": {}, "high": {}}

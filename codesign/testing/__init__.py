@@ -7,9 +7,17 @@ from .check import chosen as chosen
 from .check import family_of as family_of
 from .check import faults_of_plugins as faults_of_plugins
 from .check import members as members
-from .contracts import Broken as Broken
+from .contracts import ContractViolation as ContractViolation
 from .contracts import must as must
 
 __all__ = [
-    "FAMILIES", "Broken", "ComponentFamily", "broken", "chosen", "family_of", "faults_of_plugins", "members", "must",
+    "FAMILIES",
+    "ComponentFamily",
+    "ContractViolation",
+    "broken",
+    "chosen",
+    "family_of",
+    "faults_of_plugins",
+    "members",
+    "must",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from ..search import AbstractSearch, Problem, Trace
 from ..study.design_space import Continuous, DesignSpace
 from ..study.objective import Objective
 from . import contracts
-from .contracts import Broken, accelerator, cluster, must
+from .contracts import ContractViolation, accelerator, cluster, must
 
 # Contract of every search, on one small problem: designs of the space, a bound that nothing passes, repeatability.
 
@@ -126,14 +126,14 @@ def small_problem() -> Problem:
     return Problem(products(), space, Objective("time_s", limits={"capex_usd": 8e5}))
 
 
-class FoundBySearch:
+class SearchOutcome:
     """A search and what it leaves; None where it refuses this problem, as some ask for one of their own."""
 
     def __init__(self, search: AbstractSearch):
         self.search, self.trace = search, _run(search)
 
     @classmethod
-    def of(cls, kind: type[AbstractSearch]) -> "FoundBySearch":
+    def of(cls, kind: type[AbstractSearch]) -> "SearchOutcome":
         """The example of a class of searches, run."""
         return cls(kind.example(small_problem()))
 
@@ -150,7 +150,7 @@ def _run(search: AbstractSearch) -> Trace | None:
         return None
 
 
-def leaves_designs_of_the_space(result: FoundBySearch) -> None:
+def leaves_designs_of_the_space(result: SearchOutcome) -> None:
     """Check the designs of a search: complete columns, listed plans, hardware inside its box, a claim of one line."""
     trace, space = result.trace, small_problem().space
     if trace is None:
@@ -169,7 +169,7 @@ def leaves_designs_of_the_space(result: FoundBySearch) -> None:
     must(trace.claim and "\n" not in trace.claim, "the claim is not one line")
 
 
-def respects_its_bound(result: FoundBySearch) -> None:
+def respects_its_bound(result: SearchOutcome) -> None:
     """Its designs, priced by the plain model, are no better than what it proves."""
     trace, problem = result.trace, small_problem()
     proof = trace.certificate if trace else None
@@ -182,7 +182,7 @@ def respects_its_bound(result: FoundBySearch) -> None:
             must(metrics.time_s >= proof.bound * (1 - ROUNDING), "a design of its own is better than its bound")
 
 
-def leaves_the_same_for_the_same_seed(result: FoundBySearch) -> None:
+def leaves_the_same_for_the_same_seed(result: SearchOutcome) -> None:
     """Every random number comes from the seed."""
     one = result.trace
     again = _run(result.search) if one is not None else None
@@ -239,7 +239,7 @@ FAMILIES = {
     "memory": ComponentFamily(hardware.AbstractMemory, hardware, contracts.MEMORY_PROMISES),
     "workload": ComponentFamily(workloads.AbstractWorkload, workloads, contracts.WORKLOAD_PROMISES),
     "runner": ComponentFamily(distributing.AbstractRunner, distributing, contracts.RUNNER_PROMISES),
-    "search": ComponentFamily(search.AbstractSearch, search, PROMISES, FoundBySearch.of),
+    "search": ComponentFamily(search.AbstractSearch, search, PROMISES, SearchOutcome.of),
 }
 
 
@@ -302,7 +302,7 @@ def _lines(cls: type, family: str) -> Iterator[str]:
     for promise in FAMILIES[family].promises:
         try:
             promise(example)
-        except Broken as error:
+        except ContractViolation as error:
             yield f"{cls.__name__}: {error}"
         except Exception as error:
             yield f"{cls.__name__}: {promise.__name__.strip('_').replace('_', ' ')}: {_said(error)}"

@@ -34,7 +34,7 @@ from ..model.workloads import AbstractWorkload, CommOp
 # Helpers of contracts: a promise raises where it is broken, slopes are finite.
 
 
-class Broken(AssertionError):
+class ContractViolation(AssertionError):
     """A promise is not kept; one line on what was seen."""
 
 
@@ -45,7 +45,7 @@ def must(condition: Any, what: str) -> None:
         Broken: saying what.
     """
     if not bool(np.all(np.asarray(condition))):
-        raise Broken(what)
+        raise ContractViolation(what)
 
 
 def all_finite(tree: Any) -> bool:
@@ -389,7 +389,7 @@ POINTS = 48
 ROUNDING = 1e-12
 
 
-class DrawnLinks(NamedTuple):
+class LinkDraws(NamedTuple):
     """One question: logs of alpha, beta and reconfiguration time; bytes; members."""
 
     logs: Array
@@ -402,21 +402,21 @@ def wired(alpha: ArrayLike, beta: ArrayLike, setup: ArrayLike) -> Link:
     return Link(asarray(alpha), asarray(beta), asarray(1e-11), asarray(setup), lanes=asarray(16.0))
 
 
-def draw(seed: int) -> DrawnLinks:
+def draw(seed: int) -> LinkDraws:
     """Random points: 15 ns to 0.1 ms, 10 MB/s to 10 TB/s, a byte to 10 TB, every size above one."""
     rng = np.random.default_rng(seed)
     logs = np.stack(
         [rng.uniform(-18, -9, POINTS), rng.uniform(-30, -16, POINTS), rng.uniform(-18, -9, POINTS)], axis=-1
     )
     size = rng.choice(SIZES[1:], POINTS)
-    return DrawnLinks(asarray(logs), jnp.exp(asarray(rng.uniform(0, 30, POINTS))), asarray(size))
+    return LinkDraws(asarray(logs), jnp.exp(asarray(rng.uniform(0, 30, POINTS))), asarray(size))
 
 
 @jit
-def costs(algorithm: AbstractCollective, points: DrawnLinks) -> Array:
+def costs(algorithm: AbstractCollective, points: LinkDraws) -> Array:
     """[2, points] seconds and joules; compiled once for each structure."""
 
-    def one(point: DrawnLinks) -> Array:
+    def one(point: LinkDraws) -> Array:
         alpha, beta, setup = jnp.exp(point.logs)
         cost = algorithm.cost(point.nbytes, Group(point.size), wired(alpha, beta, setup))
         return jnp.stack(jnp.broadcast_arrays(cost.time_s, cost.energy_j))

@@ -3,10 +3,10 @@
 from .draws import Cases as Cases
 from .draws import Uncertain as Uncertain
 from .draws import strata_of as strata_of
-from .metrics import Drawn as Drawn
 from .metrics import Interval as Interval
+from .metrics import MetricIntervals as MetricIntervals
+from .metrics import PairedDraws as PairedDraws
 from .metrics import Regret as Regret
-from .metrics import Wins as Wins
 from .metrics import as_columns as as_columns
 from .metrics import intervals as intervals
 from .metrics import metrics_under_draws as metrics_under_draws
@@ -21,7 +21,23 @@ from .spreads import Spread as Spread
 from .spreads import spreads as spreads
 
 __all__ = [
-    "SHARE", "Cases", "Drawn", "Interval", "Regret", "Spread", "Uncertain", "Wins", "as_columns", "intervals",
-    "metrics_under_draws", "of_designs", "spreads", "strata_of", "trace_with_draws", "uncertain", "under_draws",
-    "wins", "with_room",
+    "SHARE",
+    "Cases",
+    "Interval",
+    "MetricIntervals",
+    "PairedDraws",
+    "Regret",
+    "Spread",
+    "Uncertain",
+    "as_columns",
+    "intervals",
+    "metrics_under_draws",
+    "of_designs",
+    "spreads",
+    "strata_of",
+    "trace_with_draws",
+    "uncertain",
+    "under_draws",
+    "wins",
+    "with_room",
 ]  # fmt: skip

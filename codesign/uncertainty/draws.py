@@ -21,9 +21,9 @@ from ..core.errors import ConfigError
 from ..core.fields import as_leaf, get_path, replace
 from ..core.jax_typed import asarray
 from ..core.json_yaml import is_some
-from ..model.error_factors import Doubts
+from ..model.error_factors import ErrorFactors
 from ..model.hardware import Accelerator
-from ..model.hardware.residual import FittedOn
+from ..model.hardware.residual import FitContext
 from ..model.scenario import Cluster, Scenario
 from ..model.workloads import AbstractServing, AbstractWorkload
 from ..model.workloads.continuous import AbstractContinuousServing
@@ -78,7 +78,7 @@ def regime(cluster: Cluster, kind: str, number_format: str) -> str:
     """Regime of a class of kernels: measured on this device, on one of its generation, or on neither."""
     accelerator = cluster.accelerator
     chip = getattr(accelerator.kernel(kind, number_format), "chip", None)
-    label = FittedOn.of(chip.label) if chip is not None else None
+    label = FitContext.of(chip.label) if chip is not None else None
     names = ((label.kind if label is not None else kind), ANY)
     result = among(accelerator, find("kernel", names, PHYSICS, MEASURED))
     if result == NEW:
@@ -143,7 +143,7 @@ def source_names(scenario: Scenario) -> tuple[str, str]:
     return training, training
 
 
-def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts:
+def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> ErrorFactors:
     """Draws of everything that can be off, each leaf [count]; another seed, other draws.
 
     Assumes: errors of classes are independent of each other; a class that was not measured errs as any does.
@@ -174,7 +174,7 @@ def draw_doubts(scenario: Scenario, count: int = COUNT, seed: int = 0) -> Doubts
     # errors of jobs without a framework, part of which the typical slowdown is
     within = float(np.max(job.kernel_slowdown)) if getattr(job, "framework_errors", "") == "typical" else 1.0
     first = sampled(first_token, find("source", (step,), PHYSICS, NEW)) if serving else as_leaf(np.ones(count))
-    return Doubts(kernels, wires, sampled(step, gemm) / within, first, sampled("power", None))
+    return ErrorFactors(kernels, wires, sampled(step, gemm) / within, first, sampled("power", None))
 
 
 def beyond(outer: Spread | None, inside: Spread | None) -> float:
@@ -184,18 +184,18 @@ def beyond(outer: Spread | None, inside: Spread | None) -> float:
     return float(np.sqrt(max(0.0, 1 - (inside.half_width() / outer.half_width()) ** 2)))
 
 
-def no_doubts() -> Doubts:
+def no_doubts() -> ErrorFactors:
     """Factors of one: the model itself, in a tree that has room for draws."""
     one = as_leaf(np.asarray(1.0))
     kernels: dict[str, Any] = dict.fromkeys(KERNELS, one)
     wires: dict[str, Any] = dict.fromkeys(COLLECTIVES, one)
-    return Doubts(kernels, wires, one, one, one)
+    return ErrorFactors(kernels, wires, one, one, one)
 
 
-def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
+def one_by_one(drawn: ErrorFactors, count: int) -> list[ErrorFactors]:
     """Draws whose leaves are [count], each on its own."""
 
-    def one(index: int) -> Doubts:
+    def one(index: int) -> ErrorFactors:
         def sample_of(leaf: Any) -> Any:
             return leaf[index]
 
@@ -204,7 +204,7 @@ def one_by_one(drawn: Doubts, count: int) -> list[Doubts]:
     return [one(index) for index in range(count)]
 
 
-def under(scenario: Scenario, doubts: Doubts) -> Scenario:
+def under(scenario: Scenario, doubts: ErrorFactors) -> Scenario:
     """The scenario with its times and energies as a draw has them."""
     leaves = jax.tree.map(asarray, doubts)
     return dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, doubts=leaves))

@@ -14,7 +14,7 @@ from ..core.errors import ConfigError, suggestion
 from ..core.fields import with_numpy
 from ..core.interval_text import AGREED, RATIO
 from ..core.jax_typed import flatten_with_path
-from ..model.metrics import Account, Metrics
+from ..model.metrics import Metrics, ScenarioEvaluation
 from ..model.scenario import Scenario
 from ..model.workloads.goodput import ENGINE
 from ..staging import base_of, keep_base_without, running
@@ -23,9 +23,28 @@ from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
 __all__ = [
-    "LOAD", "Drawn", "Regret", "Wins", "as_columns", "at_centre", "ends", "intervals", "intervals_of",
-    "metrics_under_draws", "numbers_in_draws", "of_designs", "over_the_load", "quantile", "trace_with_draws",
-    "uncertain", "under_draws", "wins", "with_room", "without_ends", "without_goals", "without_numbers",
+    "LOAD",
+    "MetricIntervals",
+    "PairedDraws",
+    "Regret",
+    "as_columns",
+    "at_centre",
+    "ends",
+    "intervals",
+    "intervals_of",
+    "metrics_under_draws",
+    "numbers_in_draws",
+    "of_designs",
+    "over_the_load",
+    "quantile",
+    "trace_with_draws",
+    "uncertain",
+    "under_draws",
+    "wins",
+    "with_room",
+    "without_ends",
+    "without_goals",
+    "without_numbers",
 ]  # fmt: skip
 
 
@@ -148,7 +167,7 @@ def trace_with_draws(scenario: Scenario) -> None:
 
 def under_draws(
     scenarios: Sequence[Scenario],
-    function: Callable[[Account], Mapping[str, Any]],
+    function: Callable[[ScenarioEvaluation], Mapping[str, Any]],
     count: int = COUNT,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
@@ -156,7 +175,7 @@ def under_draws(
     rooms = [with_room(scenario) for scenario in scenarios]
     base, names = base_of(rooms[0]), list[str]()
 
-    def flat_outputs(account: Account) -> list[Any]:
+    def flat_outputs(account: ScenarioEvaluation) -> list[Any]:
         outputs = function(account)
         names[:] = list(outputs)
         return list(outputs.values())
@@ -178,11 +197,11 @@ def under_draws(
     }
 
 
-def at_centre(scenario: Scenario, function: Callable[[Account], Mapping[str, Any]]) -> dict[str, float]:
+def at_centre(scenario: Scenario, function: Callable[[ScenarioEvaluation], Mapping[str, Any]]) -> dict[str, float]:
     """Numbers of a scenario by the model as it stands, from the trace that `under_draws` uses too."""
     room, names = with_room(scenario), list[str]()
 
-    def flat_outputs(account: Account) -> list[Any]:
+    def flat_outputs(account: ScenarioEvaluation) -> list[Any]:
         outputs = function(account)
         names[:] = list(outputs)
         return list(outputs.values())
@@ -216,7 +235,7 @@ def _drawn(scenario: Scenario, count: int) -> tuple[dict[str, np.ndarray], np.nd
     return without_ends({name: values[0] for name, values in result.items()})
 
 
-class Drawn(NamedTuple):
+class MetricIntervals(NamedTuple):
     """Metric -> ends of its 90 % interval; share of the draws whose load is not sustained, None without a load."""
 
     intervals: dict[str, Interval]
@@ -227,16 +246,16 @@ class Drawn(NamedTuple):
         return as_columns(self.intervals) | ({} if self.unsustained is None else {RATIO: self.unsustained})
 
 
-def uncertain(scenario: Scenario, count: int = COUNT) -> Drawn:
+def uncertain(scenario: Scenario, count: int = COUNT) -> MetricIntervals:
     """Intervals of a design under draws of errors; none where no errors are known."""
     drawn, sustained = _drawn(scenario, count)
     return intervals_of(drawn, sustained)
 
 
-def intervals_of(drawn: Mapping[str, np.ndarray], sustained: np.ndarray | None) -> Drawn:
+def intervals_of(drawn: Mapping[str, np.ndarray], sustained: np.ndarray | None) -> MetricIntervals:
     """Intervals of numbers in draws, whose load is sustained or not."""
     share = None if sustained is None else float(np.mean(~sustained))
-    return Drawn({name: ends(values) for name, values in drawn.items()}, share)
+    return MetricIntervals({name: ends(values) for name, values in drawn.items()}, share)
 
 
 def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, Interval]:
@@ -244,14 +263,14 @@ def intervals(scenario: Scenario, count: int = COUNT) -> dict[str, Interval]:
     return uncertain(scenario, count).intervals
 
 
-class Wins(NamedTuple):
+class PairedDraws(NamedTuple):
     """Two designs compared: share of joint draws where the first has less of a metric, and their ratio's interval."""
 
     share: float
     ratio: Interval
 
 
-def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_tokens", count: int = COUNT) -> Wins:
+def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_tokens", count: int = COUNT) -> PairedDraws:
     """Share of error samples in which the first design has less of a metric than the second.
 
     Both are priced under the same draws: what they share (device, classes of kernels, source) errs alike. Where neither
@@ -267,7 +286,7 @@ def wins(first: Scenario, second: Scenario, metric: str = "usd_per_million_token
     one, other = (values[metric] for values in result)
     neither = np.isinf(one) & np.isinf(other)
     ratio = np.where(neither, 1.0, np.where(neither, 1.0, one) / np.where(neither, 1.0, other))
-    return Wins(float(np.mean(ratio < 1)), ends(ratio))
+    return PairedDraws(float(np.mean(ratio < 1)), ends(ratio))
 
 
 class Regret(NamedTuple):
@@ -303,7 +322,7 @@ class Regret(NamedTuple):
 class DesignIntervals(NamedTuple):
     """Intervals of designs under draws of errors, and the regret of the first."""
 
-    designs: list[Drawn]
+    designs: list[MetricIntervals]
     regret: Regret
 
     @property
@@ -317,7 +336,7 @@ def of_designs(objective: Objective, scenarios: Sequence[Scenario], count: int =
     if not spreads() or not scenarios:
         return None
 
-    def outputs(account: Account) -> dict[str, Any]:
+    def outputs(account: ScenarioEvaluation) -> dict[str, Any]:
         metrics: Metrics = account.metrics
         goal, excess = objective.value(metrics, objective.goal), objective.excess(metrics)
         return numbers_in_draws(metrics) | {"": goal, " ": excess}

@@ -114,7 +114,7 @@ DIGITS = 4
 TAIL = round((1 - SHARE) / 2, 3)  # outside on either side
 
 
-class Missed(NamedTuple):
+class PredictionErrors(NamedTuple):
     """log(measured / predicted) of rows of one kind, each with the group that was left out together."""
 
     kind: str
@@ -154,13 +154,13 @@ def quantiles(parts: Sequence[np.ndarray], levels: Sequence[float]) -> np.ndarra
     return np.interp(levels, reached, errors[order])
 
 
-def parts_of(missed: Missed) -> list[np.ndarray]:
+def parts_of(missed: PredictionErrors) -> list[np.ndarray]:
     """Errors by group; of one group alone, its halves by turns."""
     result = [missed.errors[missed.groups == name] for name in sorted(set(missed.groups))]
     return result if len(result) > 1 else [missed.errors[::2], missed.errors[1::2]]
 
 
-def fitted(missed: Missed) -> dict[str, Any]:
+def fitted(missed: PredictionErrors) -> dict[str, Any]:
     """A row of the file."""
     parts = parts_of(missed)
     shares = covered(parts, TRIED)
@@ -174,7 +174,7 @@ def fitted(missed: Missed) -> dict[str, Any]:
     return summary | {"members": " ".join(missed.members)}
 
 
-def as_text(missed: Iterable[Missed]) -> str:
+def as_text(missed: Iterable[PredictionErrors]) -> str:
     """The file."""
     frame = pd.DataFrame([fitted(one) for one in missed])
     buffer = io.StringIO()

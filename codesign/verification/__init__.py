@@ -16,17 +16,38 @@ from .derivation import StatedClaim as StatedClaim
 from .derivation import derivation_of as derivation_of
 from .front_check import verify_front as verify_front
 from .front_check import verify_unproven as verify_unproven
-from .mix_check import AskedMix as AskedMix
-from .mix_check import Said as Said
+from .mix_check import ConfiguredMix as ConfiguredMix
+from .mix_check import WorkloadStatement as WorkloadStatement
 from .mix_check import verify_mix as verify_mix
 from .mix_derivation import MixDerivation as MixDerivation
 from .mix_derivation import mix_derivation_of as mix_derivation_of
 from .model_answers import CheckedModel as CheckedModel
-from .model_answers import Exact as Exact
+from .model_answers import ExactRows as ExactRows
 from .model_answers import VerifiedProblem as VerifiedProblem
 
 __all__ = [
-    "ROUNDING", "Answer", "AskedMix", "Attack", "AttackEffort", "CheckedModel", "Derivation", "Exact", "MixDerivation",
-    "Refuted", "Report", "Said", "StatedClaim", "VerifiedProblem", "aims_of", "bound_check", "check_assignment",
-    "derivation_of", "mix_derivation_of", "sample", "verify", "verify_front", "verify_mix", "verify_unproven",
+    "ROUNDING",
+    "Answer",
+    "Attack",
+    "AttackEffort",
+    "CheckedModel",
+    "ConfiguredMix",
+    "Derivation",
+    "ExactRows",
+    "MixDerivation",
+    "Refuted",
+    "Report",
+    "StatedClaim",
+    "VerifiedProblem",
+    "WorkloadStatement",
+    "aims_of",
+    "bound_check",
+    "check_assignment",
+    "derivation_of",
+    "mix_derivation_of",
+    "sample",
+    "verify",
+    "verify_front",
+    "verify_mix",
+    "verify_unproven",
 ]  # fmt: skip

@@ -13,10 +13,10 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when 
 from jaxtyping import Float, Int
 
 from ..core.free_memory import give_back
-from .coverage import Cover
+from .coverage import PlanCover
 from .derivation import Derivation, Refuted
-from .inequality import Sums
-from .model_answers import CheckedModel, Exact
+from .inequality import WeightedSums
+from .model_answers import CheckedModel, ExactRows
 
 # SciPy's SLSQP from many designs at once: the searches run side by side and share each call of the model.
 
@@ -48,11 +48,11 @@ class FreedRows(Protocol):
         ...
 
 
-class _Enough(Exception):
+class _DesignBudgetSpent(Exception):
     """A search has had its designs."""
 
 
-class _Together:
+class _BatchedCalls:
     """Calls of the model by several threads, answered when all that still run have asked."""
 
     def __init__(self, model: FreedRows, plans: Float[np.ndarray, "lanes fields"]):
@@ -101,7 +101,7 @@ class _Together:
 class _Lane:
     """One search: the row `target` of one plan, the rows behind the goal's at most `upper` where that is finite."""
 
-    def __init__(self, together: _Together, lane: int, target: int, upper: np.ndarray):
+    def __init__(self, together: _BatchedCalls, lane: int, target: int, upper: np.ndarray):
         self.together, self.lane, self.target = together, lane, target
         self.rows, self.upper = 1 + np.flatnonzero(np.isfinite(upper)), upper[np.isfinite(upper)]
         self.at, self.answer, self.calls = np.zeros(0), (np.zeros(0), np.zeros((0, 0))), 0
@@ -109,7 +109,7 @@ class _Lane:
     def _rows(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not np.array_equal(u, self.at):
             if self.calls == CALLS:
-                raise _Enough
+                raise _DesignBudgetSpent
             self.calls += 1
             value, slope = self.together.tangents(self.lane, u)
             self.answer = np.nan_to_num(value, posinf=1e3, neginf=-1e3), np.nan_to_num(slope)
@@ -138,7 +138,7 @@ class _Lane:
                 constraints=[limits] if len(self.rows) else [],
                 options={"maxiter": rounds, "ftol": PRECISION},
             )  # fmt: skip
-        except _Enough:
+        except _DesignBudgetSpent:
             pass
         finally:
             self.together.leave()
@@ -158,7 +158,7 @@ def polish(
     """
     if len(plan) == 0 or not model.variables:
         return np.arange(len(plan)), u
-    together = _Together(model, plan)
+    together = _BatchedCalls(model, plan)
     lanes = [_Lane(together, lane, int(row), upper[lane]) for lane, row in enumerate(target)]
     with ThreadPoolExecutor(len(lanes)) as pool:
         list(pool.map(_Lane.run, lanes, u, repeat(rounds)))
@@ -185,7 +185,7 @@ Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # ranks, plan places and coord
 
 
 @dataclass(frozen=True)
-class Aim:
+class AttackTarget:
     """Target of an attack: a row to minimise, for which some of the best designs are kept and polished.
 
     upper: what each row but the goal's may be at most, in the order of the model's rows.
@@ -202,11 +202,14 @@ class Aim:
         return np.where(np.isfinite(result), result, np.inf)
 
 
-def aims_of(model: CheckedModel) -> list[Aim]:
+def aims_of(model: CheckedModel) -> list[AttackTarget]:
     """The goal, then the least of each target: a goal may have its cliff there."""
     levels = np.full(len(model.levelled), np.inf)
     upper = np.concatenate([np.zeros(len(model.constraints)), levels])
-    return [Aim(0, BEST, upper), *(Aim(row, EXTREME, upper) for row in range(model.bounded, len(model.names)))]
+    return [
+        AttackTarget(0, BEST, upper),
+        *(AttackTarget(row, EXTREME, upper) for row in range(model.bounded, len(model.names))),
+    ]
 
 
 @dataclass
@@ -232,11 +235,11 @@ class Attack:
     low: Int[np.ndarray, "nodes fields"]
     high: Int[np.ndarray, "nodes fields"]
     below: Callable[[np.ndarray], np.ndarray]
-    aims: list[Aim]
+    aims: list[AttackTarget]
     start: tuple[np.ndarray, np.ndarray] | None = None
     certificate: Derivation | None = None
-    sums: Sums | None = None
-    covered: Cover | None = None
+    sums: WeightedSums | None = None
+    covered: PlanCover | None = None
     listed_fully: bool = False
     hardest: int = 0
     tried: int = 0
@@ -373,7 +376,7 @@ class Attack:
         holds = self.model.holds(self._values(index), u, self.hardest, sharing=len(index) >= SHARING)[0]
         return np.flatnonzero(holds | (np.arange(len(index)) % ONE_IN == 0))
 
-    def _compare(self, node: np.ndarray, index: np.ndarray, u: np.ndarray, exact: Exact) -> None:
+    def _compare(self, node: np.ndarray, index: np.ndarray, u: np.ndarray, exact: ExactRows) -> None:
         """The weighted tangents of a design's node may not lie above its weighted rows."""
         covered = np.flatnonzero(node >= 0)
         if self.sums is None or len(covered) == 0:
@@ -386,7 +389,7 @@ class Attack:
             lane = covered[at]
             self.worst = float(excess[at]), int(node[lane]), index[lane].copy(), u[lane].copy()
 
-    def _pool(self, index: np.ndarray, u: np.ndarray, exact: Exact) -> None:
+    def _pool(self, index: np.ndarray, u: np.ndarray, exact: ExactRows) -> None:
         """Keep the best for each aim."""
         for k, aim in enumerate(self.aims):
             ranks, most = aim.rank(exact.rows), aim.most

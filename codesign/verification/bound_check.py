@@ -12,7 +12,7 @@ from ..core.jax_typed import asarray
 from ..study.design_space import ordered, shown
 from ..study.objective import feasible
 from .attack import Attack, aims_of, sample
-from .coverage import Cover, cover
+from .coverage import PlanCover, cover
 from .curvature_of_rows import check_directions, check_structure
 from .derivation import (
     Answer,
@@ -27,7 +27,7 @@ from .derivation import (
     least_designs,
     quiet,
 )
-from .inequality import Sums, derive, lower_of
+from .inequality import WeightedSums, derive, lower_of
 from .model_answers import CheckedModel, VerifiedProblem
 
 __all__ = ["CheckedModel", "check_claim", "check_listed", "described", "listed_plans", "priced", "verify"]
@@ -221,8 +221,8 @@ def _attacker(
     claim: StatedClaim,
     model: CheckedModel,
     certificate: Derivation | None,
-    sums: Sums | None,
-    covered: Cover | None,
+    sums: WeightedSums | None,
+    covered: PlanCover | None,
 ) -> Attack:
     lists = list(problem.lists.values())
     start = None

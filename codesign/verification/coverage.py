@@ -84,7 +84,7 @@ MOST_COVERED = 1 << 27  # combinations, four bytes each, of which it is written 
 
 
 @dataclass(frozen=True)
-class Cover:
+class PlanCover:
     """The plans of a space and the nodes over them.
 
     plans: legal plans, each with every combination of listed values; twins: those of them that no node stands for, each
@@ -116,7 +116,7 @@ class Cover:
         return f"all {self.plans:,} {what}" + f" ({self.twins:,} equal another in every row)" * bool(self.twins)
 
 
-def cover(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
+def cover(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> PlanCover:
     """Look for a legal plan that no node stands for.
 
     Args:
@@ -131,7 +131,7 @@ def cover(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel
     if not certificate.plan:
         if len(certificate.low) == 0:
             raise Refuted("the only plan is in no node")
-        return Cover(1, np.zeros(1, dtype=np.int64), True)
+        return PlanCover(1, np.zeros(1, dtype=np.int64), True)
     _every_value(certificate)
     _same_rules(problem)
     if problem.combinations <= MOST_COVERED:
@@ -220,7 +220,7 @@ def _parts(volume: np.ndarray) -> list[np.ndarray]:
     return np.split(np.arange(len(volume)), np.flatnonzero(np.diff(np.cumsum(volume) // PART)) + 1)
 
 
-def _every_plan(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
+def _every_plan(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> PlanCover:
     sizes = certificate.sizes
     owner = np.full(int(sizes.prod()), -1, dtype=np.int32)
     for nodes in _parts(certificate.weights):
@@ -234,7 +234,7 @@ def _every_plan(certificate: Derivation, problem: VerifiedProblem, model: Checke
         there = np.all(owner.reshape(-1, values) >= 0, axis=1)
         lost = missing[twins_of(missing, plans[there[plans]], problem.legal.lists, model) < 0]
         _refuse(certificate, without[np.isin(without // values, lost)], len(cell), "are in no node")
-    return Cover(len(cell), owner, True, len(without))
+    return PlanCover(len(cell), owner, True, len(without))
 
 
 def _refuse(certificate: Derivation, lost: Int[np.ndarray, " k"], plans: int, why: str) -> None:
@@ -304,7 +304,7 @@ def _legal(problem: VerifiedProblem) -> tuple[Int[np.ndarray, " plans"], int]:
     return np.flatnonzero(problem.legal.flags()), values
 
 
-def _value_by_value(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
+def _value_by_value(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> PlanCover:
     """Cover of plans with too many listed values to write out: one combination of values after the other."""
     first, plans, exact = len(certificate.plan) - len(certificate.held), 0, True
     plan_fields = dict(list(certificate.plan.items())[:first])
@@ -321,7 +321,7 @@ def _value_by_value(certificate: Derivation, problem: VerifiedProblem, model: Ch
         except Refuted as why:
             raise Refuted(f"{_shown_values(certificate, index)}: {why}") from why
         plans, exact = plans + result.plans, exact and result.exact
-    return Cover(plans, None, exact)
+    return PlanCover(plans, None, exact)
 
 
 def _without_held(certificate: Derivation, problem: VerifiedProblem) -> DesignSpace:
@@ -329,7 +329,7 @@ def _without_held(certificate: Derivation, problem: VerifiedProblem) -> DesignSp
     return DesignSpace(problem.space.plan, free)
 
 
-def _every_combination(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> Cover:
+def _every_combination(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel) -> PlanCover:
     """Cover of too many plans: legal combinations of fields that no node leaves open, with full ranges of the rest."""
     low, high = certificate.low, certificate.high
     opened = np.any(low < high, axis=0)
@@ -364,4 +364,4 @@ def _every_combination(certificate: Derivation, problem: VerifiedProblem, model:
             lost = legal.values(missing[~equal])
             first = ", ".join(f"{name} {column[0]:g}" for name, column in lost.items())
             raise Refuted(f"{int((~equal).sum()):,} combinations are not covered by nodes; the first: {first}")
-    return Cover(len(numbers) * combinations, None, False, len(missing) * combinations)
+    return PlanCover(len(numbers) * combinations, None, False, len(missing) * combinations)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..core.jax_typed import asarray
 from ..study.objective import feasible_logs
-from .attack import EXTREME, Aim, Attack, aims_of, sample
+from .attack import EXTREME, Attack, AttackTarget, aims_of, sample
 from .bound_check import VALUE as PRICED
 from .bound_check import described, listed_plans
 from .coverage import cover, covered_by
@@ -30,7 +30,7 @@ from .derivation import (
     quiet,
     refuse_unread,
 )
-from .inequality import SINGLE, UNIT, Sums, derive, per_unit
+from .inequality import SINGLE, UNIT, WeightedSums, derive, per_unit
 from .model_answers import CheckedModel, VerifiedProblem
 
 # A front as it was left: its designs, what is claimed of each, and the statements that these claims follow from.
@@ -85,7 +85,7 @@ class Statements:
         room = (self.level[None] - values[:, None]).min(axis=2)
         return np.minimum(room, self.bound - values[:, self.metric]).max(axis=1)
 
-    def reached(self, one: int, sums: Sums, columns: Sequence[int]) -> Bool[np.ndarray, " nodes"]:
+    def reached(self, one: int, sums: WeightedSums, columns: Sequence[int]) -> Bool[np.ndarray, " nodes"]:
         """Nodes whose weighted tangents say it: metrics at most their levels, taken off with outward rounding.
 
         Args:
@@ -493,7 +493,7 @@ def _attacker(front: Front, problem: VerifiedProblem, model: CheckedModel, certi
     order = np.argsort(about.level[:, 1], kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, AIMS).astype(int))] if len(order) else order
     held = np.zeros(len(model.constraints))
-    aims = [Aim(0, EXTREME, np.concatenate([held, level])) for level in about.level[chosen, 1:]]
+    aims = [AttackTarget(0, EXTREME, np.concatenate([held, level])) for level in about.level[chosen, 1:]]
     return Attack(
         model, lists, listed_plans(problem), certificate.low, certificate.high, below, [*aims_of(model), *aims],
     )  # fmt: skip

@@ -25,7 +25,7 @@ SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: 
 
 
 @dataclass(frozen=True)
-class Sums:
+class WeightedSums:
     """Weighted sums of all nodes: constant + slope . u lies below the rows times `weights`, `least` below all of it."""
 
     least: Float[np.ndarray, " nodes"]
@@ -46,7 +46,7 @@ class Sums:
         return (below - there) / np.maximum(weights.sum(axis=1), 1.0)
 
 
-def derive(certificate: Derivation, model: CheckedModel, report: Callable[[int, int], None]) -> Sums:
+def derive(certificate: Derivation, model: CheckedModel, report: Callable[[int, int], None]) -> WeightedSums:
     """Evaluate the model where the certificate says and add up: weak duality over the cube.
 
     For weights m >= 0 of tangents below rows, with those of the goal adding to 1 and constraints at most 0,
@@ -105,7 +105,9 @@ def off(model: CheckedModel, row: np.ndarray, value: np.ndarray) -> np.ndarray:
     return model.off[row] * np.where(model.steep[row], beyond, 1.0)
 
 
-def _added(certificate: Derivation, model: CheckedModel, row: np.ndarray, value: np.ndarray, slope: np.ndarray) -> Sums:
+def _added(
+    certificate: Derivation, model: CheckedModel, row: np.ndarray, value: np.ndarray, slope: np.ndarray
+) -> WeightedSums:
     node, weight, count = certificate.node, certificate.weight, len(certificate.low)
     wrong = np.flatnonzero(~(np.isfinite(value) & np.isfinite(slope).all(axis=1)))
     if len(wrong):
@@ -117,7 +119,7 @@ def _added(certificate: Derivation, model: CheckedModel, row: np.ndarray, value:
     weights = np.zeros((count, len(model.names)))
     np.add.at(weights, (node, row), weight)
     least = constant + np.minimum(slopes, 0.0).sum(axis=1) - doubt
-    return Sums(least, constant, slopes, weights)
+    return WeightedSums(least, constant, slopes, weights)
 
 
 def summed(
@@ -150,7 +152,7 @@ def summed(
     return constant, slopes, doubt
 
 
-def lower_of(certificate: Derivation, sums: Sums) -> Float[np.ndarray, " nodes"]:
+def lower_of(certificate: Derivation, sums: WeightedSums) -> Float[np.ndarray, " nodes"]:
     """Bounds of the log of the goal of nodes whose goal has weight 1, and inf where constraints alone are positive.
 
     Raises:

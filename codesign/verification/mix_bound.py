@@ -34,7 +34,7 @@ PRICE = 1e3  # of a unit of violation: more than any multiplier of a limit that 
 
 
 @dataclass(frozen=True)
-class Cuts:
+class PlanCuts:
     """Tangents of the plans that are left of one workload, of all rows, the goal's first.
 
     plan: of each, from 0; value, slope: of each row where it was linearised, at u.
@@ -95,7 +95,7 @@ class SolvedTuples:
 class TupleProgramme:
     """Linear programmes over shares x, hardware z = x u and goals t = x goal of plans, and the blended goal."""
 
-    def __init__(self, cuts: Sequence[Cuts], blend: CheckedBlend, points: np.ndarray):
+    def __init__(self, cuts: Sequence[PlanCuts], blend: CheckedBlend, points: np.ndarray):
         self.cuts, self.blend, self.constants = cuts, blend, [each.constant for each in cuts]
         self.points = np.zeros((0, len(cuts)))
         self.weights, self.offset = np.zeros((0, len(cuts))), np.zeros(0)
@@ -388,7 +388,7 @@ BLENDED = 6  # rounds in which the blend is linearised once more where a program
 
 
 @dataclass(frozen=True)
-class FoundTuple:
+class TupleBound:
     """Bound of the tuples: none lies below `bound`; parts that were bounded; `trusted`: a solver's word is in it."""
 
     bound: float
@@ -397,13 +397,13 @@ class FoundTuple:
 
 
 def bounded(
-    cuts: Sequence[Cuts],
+    cuts: Sequence[PlanCuts],
     blend: CheckedBlend,
     points: Float[np.ndarray, "points workloads"],
     target: float,
     report: Callable[[int, int], None],
     most: int = MOST_PARTS,
-) -> FoundTuple:
+) -> TupleBound:
     """Bound all tuples by the target; where that fails, by what a mixed-integer solver says.
 
     Args:
@@ -425,9 +425,9 @@ def bounded(
         if bound >= target:
             continue
         if done >= most or region.tuples == 1:
-            return FoundTuple(programme.integer_optimum(start), done, trusted=True)
+            return TupleBound(programme.integer_optimum(start), done, trusted=True)
         waiting += _split(region, solved)
-    return FoundTuple(target, done)
+    return TupleBound(target, done)
 
 
 def _proven(programme: TupleProgramme, region: Region, target: float) -> tuple[float, Region, SolvedTuples | None]:

@@ -16,7 +16,7 @@ from .derivation import Answer, AttackEffort, Refuted, Report, StatedClaim, alik
 from .goals_blended import CheckedBlend
 from .inequality import rows_in
 from .mix_attack import MixAttack, Tuple
-from .mix_bound import Cuts, bounded, replayed
+from .mix_bound import PlanCuts, bounded, replayed
 from .mix_derivation import MixDerivation, Part
 from .model_answers import CheckedModel, VerifiedProblem
 
@@ -24,7 +24,7 @@ from .model_answers import CheckedModel, VerifiedProblem
 
 
 @dataclass(frozen=True)
-class Said:
+class WorkloadStatement:
     """Result of one workload in a run: its design, the goal's value, the best it could have on its own hardware."""
 
     design: dict[str, float]
@@ -34,7 +34,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class AskedMix:
+class ConfiguredMix:
     """A mix as its configuration says it.
 
     workloads: name -> its own study. goal: what the blend is called. relative: goals over each workload's own best.
@@ -52,7 +52,9 @@ class AskedMix:
         return CheckedBlend(self.how, np.array(self.weights), self.tail, offset)
 
 
-def offset_of(problem: AskedMix, said: Sequence[Said], certificate: MixDerivation | None) -> np.ndarray:
+def offset_of(
+    problem: ConfiguredMix, said: Sequence[WorkloadStatement], certificate: MixDerivation | None
+) -> np.ndarray:
     """Logs that the goals are relative to: each workload's own best, which the run shows with its design.
 
     Raises:
@@ -78,7 +80,9 @@ def offset_of(problem: AskedMix, said: Sequence[Said], certificate: MixDerivatio
     return shown if stored is None else stored
 
 
-def check_designs(problem: AskedMix, claim: StatedClaim, said: Sequence[Said], blend: CheckedBlend) -> str:
+def check_designs(
+    problem: ConfiguredMix, claim: StatedClaim, said: Sequence[WorkloadStatement], blend: CheckedBlend
+) -> str:
     """Designs that are feasible on common hardware, and worth what is claimed."""
     logs, hardware = list[float](), None
     for (name, one), each in zip(problem.workloads.items(), said, strict=True):
@@ -97,9 +101,9 @@ def check_designs(problem: AskedMix, claim: StatedClaim, said: Sequence[Said], b
 
 
 def verify_mix(
-    problem: AskedMix,
+    problem: ConfiguredMix,
     claim: StatedClaim,
-    said: Sequence[Said],
+    said: Sequence[WorkloadStatement],
     certificate: MixDerivation | Refuted | None,
     attack: int | AttackEffort,
     seed: int,
@@ -124,9 +128,9 @@ def verify_mix(
 
 def _verify(
     answer: Answer,
-    problem: AskedMix,
+    problem: ConfiguredMix,
     claim: StatedClaim,
-    said: Sequence[Said],
+    said: Sequence[WorkloadStatement],
     certificate: MixDerivation | Refuted | None,
     attack: int | AttackEffort,
     rng: np.random.Generator,
@@ -173,7 +177,7 @@ def _of(name: str) -> Generator[None, None, None]:
 
 def _check_bound(
     answer: Answer,
-    problem: AskedMix,
+    problem: ConfiguredMix,
     claim: StatedClaim,
     certificate: MixDerivation,
     models: Sequence[CheckedModel],
@@ -240,7 +244,7 @@ def _check_curvature(part: Part, model: CheckedModel) -> int:
     return len(every)
 
 
-def _cuts(part: Part, model: CheckedModel, left: np.ndarray) -> Cuts:
+def _cuts(part: Part, model: CheckedModel, left: np.ndarray) -> PlanCuts:
     """Tangents of the plans that are left.
 
     Raises:
@@ -261,7 +265,7 @@ def _cuts(part: Part, model: CheckedModel, left: np.ndarray) -> Cuts:
     node_index = np.searchsorted(numbers, node)
     if not np.isin(np.arange(len(numbers)), node_index[finite]).all():
         raise Refuted(f"{part.name}: a plan that is left has no tangent that is a number")
-    return Cuts(len(numbers), node_index[finite], plans.u[at][finite], value[finite], slope[finite])
+    return PlanCuts(len(numbers), node_index[finite], plans.u[at][finite], value[finite], slope[finite])
 
 
 def _check_tables(name: str, model: CheckedModel, rng: np.random.Generator) -> None:
@@ -278,7 +282,7 @@ def _legal(problem: VerifiedProblem) -> np.ndarray:
     return problem.legal.sample(np.random.default_rng(0), LISTED)
 
 
-def _start(problem: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) -> Tuple | None:
+def _start(problem: ConfiguredMix, said: Sequence[WorkloadStatement], tables: list[np.ndarray]) -> Tuple | None:
     """The claimed tuple."""
     if not said:
         return None
@@ -295,7 +299,7 @@ def _start(problem: AskedMix, said: Sequence[Said], tables: list[np.ndarray]) ->
     return Tuple(np.array(plans), u, np.inf)
 
 
-def _refuse(problem: AskedMix, claim: StatedClaim, tried: MixAttack) -> None:
+def _refuse(problem: ConfiguredMix, claim: StatedClaim, tried: MixAttack) -> None:
     """A tuple below the bound refutes it.
 
     Raises:
@@ -315,7 +319,7 @@ def _refuse(problem: AskedMix, claim: StatedClaim, tried: MixAttack) -> None:
     )
 
 
-def _line(problem: AskedMix, claim: StatedClaim, certificate: MixDerivation | None, attacked: float | None) -> str:
+def _line(problem: ConfiguredMix, claim: StatedClaim, certificate: MixDerivation | None, attacked: float | None) -> str:
     """The answer in one line."""
     if certificate is None or claim.bound is None:
         better = claim.best is not None and attacked is not None and attacked < claim.best * (1 - SAME)

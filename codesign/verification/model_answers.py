@@ -130,7 +130,7 @@ class VerifiedProblem:
         return self.objective.value(metrics, self.goal)
 
 
-class Exact(NamedTuple):
+class ExactRows(NamedTuple):
     """Designs by the hard model: logs of the goal, of used shares and of the targets; whether all constraints hold.
 
     Over all cases, where there are several: the goal blended, the rest where it is largest.
@@ -341,7 +341,7 @@ class CheckedModel:
         """Blocks of so many points."""
         return [slice(first, first + self._block) for first in range(0, count, self._block)]
 
-    def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> Exact:
+    def exact(self, plan: np.ndarray, u: np.ndarray, *, sharing: bool = False) -> ExactRows:
         """Designs by the hard model. A constraint holds where its share is at most 1, with no tolerance.
 
         Args:
@@ -352,7 +352,7 @@ class CheckedModel:
         self.evaluated += len(plan)
         result, broken = self._in_cases(plan, u, sharing=sharing)
         rows = result[0] if self.problem.cases is None else self.problem.cases.rows(result)
-        return Exact(rows, self._holds(rows[None], broken.max(axis=0)[None])[0])
+        return ExactRows(rows, self._holds(rows[None], broken.max(axis=0)[None])[0])
 
     def holds(self, plan: np.ndarray, u: np.ndarray, case: int | None = None, *, sharing: bool = False) -> np.ndarray:
         """[cases, designs] whether designs keep every constraint in one case, or in each."""

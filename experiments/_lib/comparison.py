@@ -9,7 +9,7 @@ import numpy as np
 from codesign import Blackbox, Problem
 from codesign.search import CmaEs, DifferentialEvolution, Nsga2, Random, Tpe
 from codesign.search.blackbox import AbstractBlackboxOptimizer, Box, Evaluator, Trial
-from codesign.search.branch_and_bound import BranchAndBound, Effort, Oracle, Outcome, Programme, rows_of
+from codesign.search.branch_and_bound import BranchAndBound, Oracle, Outcome, Programme, SearchEffort, rows_of
 
 __all__ = ["CERTIFIED", "NEAR", "Proven", "compare", "line", "proven"]
 
@@ -36,7 +36,9 @@ def proven(problem: Problem, seed: int, gap: float = 1e-3, seconds: float = 120.
     """Solve with a proof; compiled before the clock starts."""
     oracle = Oracle(problem, rows_of(problem))
     oracle.tangents(np.zeros(1, dtype=int), np.full((1, len(oracle.variables)), 0.5), 50.0)
-    return Proven(BranchAndBound(Programme(oracle), Effort(gap=float(np.log1p(gap)), seconds=seconds), seed).run())
+    return Proven(
+        BranchAndBound(Programme(oracle), SearchEffort(gap=float(np.log1p(gap)), seconds=seconds), seed).run()
+    )
 
 
 def line(

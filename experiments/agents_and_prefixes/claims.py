@@ -17,8 +17,8 @@ from codesign.model.workloads import prefix_reuse
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, beside, headline, panels
 from codesign.search import numbers_of
 from codesign.simulation.fleet import (
-    Agreed,
     FleetServed,
+    LatencyLimits,
     RequestClass,
     conversations,
     keeps_slo,
@@ -41,7 +41,7 @@ CLASSES = (
     RequestClass("chat", 300, 250, share=2, prefix_tokens=1536, prefixes=20, turns=5, think_s=45),
 )
 BEGIN_PER_S, BEFORE_S, UNTIL_S, SEED = 1.0, 300.0, 840.0, 0
-AGREED = Agreed(4.0, 0.05, 0.95)
+AGREED = LatencyLimits(4.0, 0.05, 0.95)
 TERABYTES = (0.125, 0.25, 0.5, 1.0, 2.0)
 MOST = 32  # replicas
 PLACES = {"own": "DDR in each host", "shared": "one photonic pool", "turns": "DDR, requests by turns"}

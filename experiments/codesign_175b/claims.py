@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from codesign import Certificate, Certified, Problem, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report import phase_diagram
-from codesign.search import Wanted
+from codesign.search import GoalQuantity
 from codesign.search.branch_and_bound import (
     Bounding,
     BranchAndBound,
-    Effort,
     Oracle,
     Outcome,
     Programme,
+    SearchEffort,
     check_convexity,
     polish,
     rows_of,
@@ -26,7 +26,7 @@ from codesign.study import shown
 
 NAME = "codesign_175b"
 BUDGETS = (0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.6)  # of both capex and power, relative to the study's
-EFFORT = Effort(gap=math.log1p(2e-3), seconds=300.0)  # of one budget of the sweep
+EFFORT = SearchEffort(gap=math.log1p(2e-3), seconds=300.0)  # of one budget of the sweep
 STEP = 1e-3  # log by which a constraint is moved
 RECORD = ("tp", "pp", "virtual_stages", "micro_batch", "recompute", "zero", "offload_activations", "offload_optimizer")
 UNITS = {"compute": 1e12, "hbm_capacity": 1e9, "hbm_bandwidth": 1e12, "scale_up_bandwidth": 1e9,
@@ -54,7 +54,7 @@ def solved() -> tuple[Certificate, Outcome]:
     search = Certified()
     verdict = check_convexity(oracle(), 0)
     outcome = BranchAndBound(Programme(oracle()), search.effort, 0).run()
-    wanted = Wanted(problem().objective.goal)
+    wanted = GoalQuantity(problem().objective.goal)
     return search.traced(oracle(), wanted, verdict, outcome, 0).certificate or Certificate(), outcome
 
 

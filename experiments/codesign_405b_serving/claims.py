@@ -12,10 +12,10 @@ from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, ORANGE, beside, headline, panels, plain_ticks
 from codesign.search.branch_and_bound import (
     BranchAndBound,
-    Effort,
     Oracle,
     Outcome,
     Programme,
+    SearchEffort,
     Verdict,
     check_convexity,
     rows_of,
@@ -47,7 +47,7 @@ def solve(tpot_s: float, ttft_s: float) -> Outcome:
     """Cheapest tokens under these latencies."""
     limits = study().objective.limits
     moved = {"tpot_s": math.log(tpot_s / limits["tpot_s"]), "ttft_s": math.log(ttft_s / limits["ttft_s"])}
-    return BranchAndBound(Programme(oracle()[0], allowed=moved), Effort(gap=GAP, seconds=120.0), SEED).run()
+    return BranchAndBound(Programme(oracle()[0], allowed=moved), SearchEffort(gap=GAP, seconds=120.0), SEED).run()
 
 
 def base() -> Outcome:

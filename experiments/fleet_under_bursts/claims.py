@@ -12,10 +12,10 @@ from codesign.config import scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, beside, headline, panels
 from codesign.simulation.fleet import (
-    Agreed,
     KeepSLO,
+    LatencyLimits,
     Scaling,
-    Scheduled,
+    ScheduledScaling,
     TargetUtilisation,
     keeps_slo,
     least_replicas,
@@ -31,7 +31,7 @@ DESIGN = (
     "plan.micro_batch=128", "plan.token_budget=2048", "workload.input_tokens=1024", "workload.output_tokens=256",
 )  # fmt: skip
 INPUT, OUTPUT, SPREAD = 1024, 256, 0.7
-AGREED = Agreed(2.0, 0.05, 0.99)
+AGREED = LatencyLimits(2.0, 0.05, 0.99)
 VARIATIONS, SIZES = (1.0, 2.0, 3.0, 4.0), (1, 4, 16)
 REQUESTS, EACH, HALVINGS, SEED = 4000, 750, 6, 0  # at least, of a replica
 ROUTERS = {"round_robin": "by turns", "least_outstanding": "fewest requests", "power_of_two": "better of two"}
@@ -121,7 +121,7 @@ def followed() -> pd.DataFrame:
         "more where requests are late": (KeepSLO(), START_S, BURSTY),
         "90%, started at once": (TargetUtilisation(good, 0.9, 300.0), 0.0, BURSTY),
     }
-    policies |= {f"{count} all the time": (Scheduled([float(count)], 1e6, 1.0, 1.0), START_S, count)
+    policies |= {f"{count} all the time": (ScheduledScaling([float(count)], 1e6, 1.0, 1.0), START_S, count)
                  for count in (BURSTY, 2 * BURSTY, 3 * BURSTY)}  # fmt: skip
     rows = []
     for name, (policy, start, initial) in policies.items():

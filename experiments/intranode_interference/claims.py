@@ -29,7 +29,18 @@ from codesign.model.networks.fabrics.interference import (
     saturation_load,
     throughput,
 )
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, YELLOW, Named, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    YELLOW,
+    LineLabel,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"U0(3[2-6]|4[3-9]|50|53)\b|^table 3 row \d: accelerators",
@@ -308,7 +319,7 @@ def figures() -> dict[str, Figure]:
     return {"Closed form and packet simulation": figure}
 
 
-def _draw(axes: Any, link: float, pattern: str, colour: str) -> Named:
+def _draw(axes: Any, link: float, pattern: str, colour: str) -> LineLabel:
     """One pattern at one bandwidth: throughputs with the simulated switch buffers, latencies below saturation."""
     share, table = PATTERNS[pattern], simulated()
     moved = throughput(node(link, 8.0), jnp.asarray(LOADS), jnp.asarray(share))
@@ -323,7 +334,7 @@ def _draw(axes: Any, link: float, pattern: str, colour: str) -> Named:
         if share or column == "intra_latency_s":
             axis.plot(100 * LOADS[below], 1e9 * line[below], color=colour, linewidth=1.2)
             axis.plot(100 * queues["load"], 1e9 * queues[column], "o", color=colour, markersize=3)
-    return Named(100 * float(LOADS[-1]), float(np.asarray(moved[1])[-1]) / 1e9, pattern, colour)
+    return LineLabel(100 * float(LOADS[-1]), float(np.asarray(moved[1])[-1]) / 1e9, pattern, colour)
 
 
 COLOURS = (ORANGE, YELLOW, GREEN, BLUE, GREY)

@@ -13,8 +13,8 @@ from scipy.optimize import least_squares
 from codesign import replace
 from codesign.config import compose, plain
 from codesign.evidence.reproduction import Claim
-from codesign.model.hardware import Copied, ThreeStagePath, Windowed, infiniband, load_store, pcie
-from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, Named, headline, name_ends, panels, plain_ticks
+from codesign.model.hardware import BufferedCopy, ThreeStagePath, WindowedThroughput, infiniband, load_store, pcie
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, LineLabel, headline, name_ends, panels, plain_ticks
 
 NAME = "intranode_pcie"
 KINDS = {  # of claims whose standing alone does not say it
@@ -64,7 +64,7 @@ def latency_us(model, sizes: np.ndarray) -> np.ndarray:
     return 1e6 * np.asarray(model.time_s(jnp.asarray(sizes)))
 
 
-def throughput(model: Windowed, sizes: np.ndarray) -> np.ndarray:
+def throughput(model: WindowedThroughput, sizes: np.ndarray) -> np.ndarray:
     """GB/s."""
     return 1e-9 * np.asarray(model.bytes_per_s(jnp.asarray(sizes)))
 
@@ -77,27 +77,27 @@ def fit_path(test: str, rows: slice = slice(None)) -> ThreeStagePath:
     return fitted(bare_path(test), names, latency_us, sizes, table[f"{test}_us"].to_numpy())
 
 
-def fit_copy(path: ThreeStagePath) -> Copied:
+def fit_copy(path: ThreeStagePath) -> BufferedCopy:
     """The library on top of a write: four constants fitted, the two sizes of its buffers read off the table."""
     table = latency_table()
     sizes = table["msg_size_bytes"].to_numpy(dtype=float)
-    return fitted(Copied(path), COPY_START, latency_us, sizes, table["osu_latency_us"].to_numpy())
+    return fitted(BufferedCopy(path), COPY_START, latency_us, sizes, table["osu_latency_us"].to_numpy())
 
 
-def models() -> dict[str, ThreeStagePath | Copied]:
+def models() -> dict[str, ThreeStagePath | BufferedCopy]:
     """Every test of table 2."""
     paths = {test: fit_path(test) for test in TESTS[:3]}
     return paths | {"osu_latency": fit_copy(paths["ib_write"])}
 
 
-def windows() -> dict[str, Windowed]:
+def windows() -> dict[str, WindowedThroughput]:
     """Every test of table 1: three constants each."""
     table, result = bandwidth_table(), {}
     sizes = table["msg_size_bytes"].to_numpy(dtype=float)
     for test in TESTS:
         start = {"interval_s": 3e-7, "bandwidth_bytes_per_s": 11.8e9, "sharpness": 4.0}
         values = table[f"{test}_GB_per_s"].to_numpy()
-        result[test] = fitted(Windowed(3e-7, 11.8e9), start, throughput, sizes, values)
+        result[test] = fitted(WindowedThroughput(3e-7, 11.8e9), start, throughput, sizes, values)
     return result
 
 
@@ -124,7 +124,7 @@ def latency_claims() -> list[Claim]:
 
 def constants_of(model) -> dict[str, float]:
     """The fitted numbers of a path, in ns, bytes and ns per byte."""
-    if isinstance(model, Copied):
+    if isinstance(model, BufferedCopy):
         return {name: 1e9 * float(getattr(model, name)) for name in COPY_START}
     values = {name: float(getattr(model, name)) for name in ("start_s", "read_s", "ramp_s")}
     return {name: 1e9 * value for name, value in values.items()} | {"ramp_bytes": float(model.ramp_bytes)}
@@ -321,7 +321,7 @@ def figures() -> dict[str, Figure]:
             axes.fill_between(fine, line / (1 + most), line * (1 + most), color=colours[test], alpha=0.18, linewidth=0)
             axes.plot(sizes(), measured, "o", color=colours[test], markersize=2.6)
             axes.plot(fine, line, color=colours[test], linewidth=1)
-            ends.append(Named(fine[-1], float(line[-1]), f"{test} ±{most:.0%}", colours[test]))
+            ends.append(LineLabel(fine[-1], float(line[-1]), f"{test} ±{most:.0%}", colours[test]))
             errors.append(apart)
         axes.set(xscale="log", xlabel="message, bytes", yscale="log" if axes is left else "linear")
         plain_ticks(axes, "x", (1e3, 1e4, 1e5, 1e6), ("1 k", "10 k", "100 k", "1 M"))

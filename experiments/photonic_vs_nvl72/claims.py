@@ -16,10 +16,10 @@ from codesign.jaxprs import quick_jit
 from codesign.report.findings import BLUE, ORANGE, headline, panels, plain_ticks
 from codesign.search.branch_and_bound import (
     BranchAndBound,
-    Effort,
     Oracle,
     Outcome,
     Programme,
+    SearchEffort,
     Verdict,
     check_convexity,
     rows_of,
@@ -108,7 +108,7 @@ def solve(wanted: str, **at_least: float) -> Outcome:
     held = [name for name in WORSE if name != wanted]
     allowed = {f"hold {name}": math.log(own[name] / at_least[name]) for name in held if name in at_least}
     programme = Programme(made, goal, (*limits, *(f"hold {name}" for name in held)), allowed)
-    return BranchAndBound(programme, Effort(gap=GAP, seconds=120.0), SEED).run()
+    return BranchAndBound(programme, SearchEffort(gap=GAP, seconds=120.0), SEED).run()
 
 
 def value(wanted: str, log: float) -> float:

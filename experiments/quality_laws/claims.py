@@ -15,14 +15,25 @@ from codesign import scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.scaling_laws import (
     AbstractLaw,
-    Bits,
+    BitWidths,
     DenseLaw,
     JointLaw,
     ShapeCorrection,
-    Trained,
+    TrainedModel,
 )
 from codesign.model.workloads import TrainingRun
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Named, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    LineLabel,
+    beside,
+    headline,
+    name_ends,
+    panels,
+    plain_ticks,
+)
 
 NAME = "quality_laws"
 OPTIMA = {  # FLOP -> experts -> (active parameters, tokens), both in 1e9: table 1 of [ludziejewski2025]
@@ -174,12 +185,12 @@ def correction() -> ShapeCorrection:
     return dense.shape
 
 
-def of_shape(hidden: float, layers: float) -> Trained:
+def of_shape(hidden: float, layers: float) -> TrainedModel:
     """As laws see it; weights as twelve square matrices a layer, as [kaplan2020] counts them."""
     weights = jnp.asarray(12.0 * hidden * hidden * layers)
     one = jnp.asarray(1.0)
-    return Trained(weights, weights, weights, jnp.asarray(1e11), one, one, Bits(), width=jnp.asarray(float(hidden)),
-                   depth=jnp.asarray(float(layers)))  # fmt: skip
+    return TrainedModel(weights, weights, weights, jnp.asarray(1e11), one, one, BitWidths(),
+                        width=jnp.asarray(float(hidden)), depth=jnp.asarray(float(layers)))  # fmt: skip
 
 
 def shapes() -> list[Claim]:
@@ -237,7 +248,7 @@ def figures() -> dict[str, Figure]:
         beside(axes, f"{least[-1]:.1f} B", least[-1], best.flops, colour, (0, 6) if served > 2e11 else
                (-3, -6) if served else (3, -6))  # fmt: skip
         told = f"{served / 1e9:,.0f} billion tokens served" if served else "never served"
-        ends.append(Named(sizes[-1] / 1e9, flops[-1], told, colour))
+        ends.append(LineLabel(sizes[-1] / 1e9, flops[-1], told, colour))
     axes.set(xscale="log", yscale="log", xlabel="parameters, billions", ylabel="FLOP to train and serve",
              ylim=(2e22, 1e25))  # fmt: skip
     plain_ticks(axes, "x", (3, 5, 10, 20, 30, 60))

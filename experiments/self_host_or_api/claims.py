@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign import Scenario, study_from_config
-from codesign.commands.api_prices import ApiPrices, OwnFleet, usd_per_request
+from codesign.commands.api_prices import ApiPrices, SelfHostedFleet, usd_per_request
 from codesign.evidence.reproduction import Claim
 from codesign.model.workloads import read_load
 from codesign.report.findings import BLUE, GREY, ORANGE, beside, headline, panels
@@ -42,11 +42,11 @@ def numbers() -> dict[str, float]:
 
 
 @cache
-def fleet() -> OwnFleet:
+def fleet() -> SelfHostedFleet:
     """Dollars and requests a second of one of its replicas."""
     replicas, result = float(design().layout.dp), numbers()
     usd = result["usd_per_million_tokens"] * result["tokens_per_s"] / 1e6
-    return OwnFleet(usd / replicas, result["requests_per_s"] / replicas)
+    return SelfHostedFleet(usd / replicas, result["requests_per_s"] / replicas)
 
 
 def million_tokens(usd_a_request: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from contracts.problems import problem_of
 
 from codesign.search import AbstractSearch, Amortised, Blackbox, Certified, Integer
-from codesign.search.amortised.guesser import Guesser, NetworkShape
+from codesign.search.amortised.guesser import NetworkShape, TrainedPredictor
 from codesign.search.amortised.network import Network
 from codesign.search.blackbox.peers import AbstractBlackboxOptimizer
 from codesign.testing import members
@@ -27,7 +27,7 @@ def amortised() -> Amortised:
     parameters = Network(shape.outputs).init(jax.random.key(0), jnp.zeros(2))
     facts = {"goal": problem.objective.goal, "kind": "fitted", "seed": 0}
     limits = tuple(problem.objective.limits)
-    guesser = Guesser("untrained", shape, inputs, limits, np.array([10.0, 13.0]), np.eye(2), parameters, facts)
+    guesser = TrainedPredictor("untrained", shape, inputs, limits, np.array([10.0, 13.0]), np.eye(2), parameters, facts)
     guesser.save(Path(FOLDER.name) / "untrained.npz")
     return Amortised(str(Path(FOLDER.name) / "untrained.npz"))
 

@@ -26,7 +26,7 @@ from ...model.hardware.residual import (
     EDITION,
     FARTHEST,
     LAYERS,
-    FittedOn,
+    FitContext,
     ShapeNetwork,
     applied,
     features,
@@ -87,9 +87,9 @@ class Launches(NamedTuple):
         return Launches(*(column[chosen] for column in self))
 
 
-def label_of(group: TableGroup) -> FittedOn:
+def label_of(group: TableGroup) -> FitContext:
     """Label of a group's constants."""
-    return FittedOn(group.table.name, group.device.accelerator, group.framework, group.number_format)
+    return FitContext(group.table.name, group.device.accelerator, group.framework, group.number_format)
 
 
 def launches_of(groups: Sequence[TableGroup], kernels: Sequence[Any]) -> Launches:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ...core.errors import ConfigError, suggestion
 from ...uncertainty.draws import wires_of
-from ...uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, Missed, as_text
+from ...uncertainty.spreads import ANY, FILE, LEARNED, MEASURED, NEW, PHYSICS, RELATIVE, PredictionErrors, as_text
 from ..calibration import learned_factors
 from ..calibration.constants import publish
 from ..calibration.gpus import accelerator_of
@@ -107,7 +107,7 @@ def _own(group: TableGroup) -> bool:
     return group.number_format in constants(group.device.accelerator, group.framework).get(group.table.name, {})
 
 
-def of_kernels(frame: pd.DataFrame) -> Iterator[Missed]:
+def of_kernels(frame: pd.DataFrame) -> Iterator[PredictionErrors]:
     """Errors of a class, of a class and number format, of strata that `codesign validate` names, and of any class."""
     frame = frame.assign(
         name=frame["class"], group=frame["case"] + " " + frame["framework"],
@@ -126,7 +126,7 @@ def of_kernels(frame: pd.DataFrame) -> Iterator[Missed]:
         yield from _strata_of_kernels(rows, str(regime))
 
 
-def _strata_of_kernels(rows: pd.DataFrame, regime: str) -> Iterator[Missed]:
+def _strata_of_kernels(rows: pd.DataFrame, regime: str) -> Iterator[PredictionErrors]:
     names = rows["class"].map(STRATA).fillna(rows["both"])
     for stratum, part in rows.groupby(names, sort=True):
         for model, suffix in ((LEARNED, ""), (PHYSICS, ", physics alone"), (PHYSICS, ", GPU left out")):
@@ -143,10 +143,10 @@ def _missed(
     errors: "pd.Series[float]",
     groups: "pd.Series[str]",
     gpus: "pd.Series[str]",
-) -> Iterator[Missed]:
+) -> Iterator[PredictionErrors]:
     if len(errors) >= FEWEST:
         members = _members(set(gpus)) if regime == MEASURED else ()
-        yield Missed(kind, name, model, regime, errors.to_numpy(), groups.to_numpy(), members)
+        yield PredictionErrors(kind, name, model, regime, errors.to_numpy(), groups.to_numpy(), members)
 
 
 def _members(gpus: set[str]) -> tuple[str, ...]:
@@ -165,17 +165,19 @@ def _log(seen: SuiteErrors, of_times: bool) -> np.ndarray:
 
 def _together(
     kind: str, name: str, regime: str, seen: Sequence[SuiteErrors], groups: Sequence[str]
-) -> Iterator[Missed]:
+) -> Iterator[PredictionErrors]:
     errors = np.concatenate([_log(one, of_times=kind != "stratum") for one in seen]) if seen else np.empty(0)
     named = np.concatenate(
         [np.full(len(one.errors.measured), g) for one, g in zip(seen, groups, strict=True)] or [errors]
     )
     known = np.isfinite(errors)
     if known.sum() >= FEWEST:
-        yield Missed(kind, name, PHYSICS if kind != "stratum" else LEARNED, regime, errors[known], named[known])
+        yield PredictionErrors(
+            kind, name, PHYSICS if kind != "stratum" else LEARNED, regime, errors[known], named[known]
+        )
 
 
-def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
+def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
     """Errors of an operation: rows of measured devices; devices left out with and without one of their generation."""
     mine = [one for one in seen if one.suite == "collectives" and one.errors.stratum.startswith("collectives ")]
     gpus = {one.errors.group.rpartition(" ")[0] for one in mine}
@@ -202,7 +204,7 @@ def _regime_of_wire(seen: SuiteErrors, gpus: set[str]) -> str:
     return RELATIVE if _generation(own) in family else NEW
 
 
-def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
+def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
     """Errors of whole jobs: a source is a stratum of a suite, or a device of one."""
     for name, (quantities, chosen) in SOURCES.items():
         rows = [one for one in seen if one.quantity in quantities and chosen(one.errors.stratum)
@@ -222,7 +224,7 @@ def _source(seen: SuiteErrors, small: bool) -> str:
     return seen.errors.stratum if few else f"{seen.errors.stratum} {seen.errors.group}"
 
 
-def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
+def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
     """Errors of every stratum that a suite scores, kernels apart, and of its parts: rows at random, groups left out.
 
     A group that was measured is covered as rows that were left out at random are; any other as groups that were.
@@ -243,7 +245,7 @@ def of_strata(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
                 yield from _apart(missed)
 
 
-def _apart(missed: Missed) -> Iterator[Missed]:
+def _apart(missed: PredictionErrors) -> Iterator[PredictionErrors]:
     """Errors of groups left out, the smallest of them together; nothing of what is one group."""
     names, counts = np.unique(missed.groups, return_counts=True)
     few = names[counts < max(FEWEST, LEAST_SHARE * len(missed.errors))]
@@ -252,7 +254,7 @@ def _apart(missed: Missed) -> Iterator[Missed]:
         yield missed._replace(regime=NEW, groups=groups)
 
 
-def of_elementwise(seen: Sequence[SuiteErrors]) -> Iterator[Missed]:
+def of_elementwise(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
     """Errors of passes over memory, which have no learned factor."""
     for stratum, regime in (("elementwise", MEASURED), ("elementwise, GPU left out", RELATIVE)):
         rows = [one for one in seen if one.suite == "kernels" and one.errors.stratum == stratum]

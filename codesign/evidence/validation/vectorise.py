@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...core.fields import get_path, quantity
 from ...model.hardware import AbstractKernel, Residual
 from ...model.hardware.compute import AbstractChip, Chip, Work
-from ...model.hardware.residual import UNKNOWN, AbstractResidual, FittedOn, ShapeNetwork, applied, network_of
+from ...model.hardware.residual import UNKNOWN, AbstractResidual, FitContext, ShapeNetwork, applied, network_of
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Precision
 from ...model.workloads.number_formats import OP_CLASSES
@@ -185,7 +185,7 @@ def _context(network: ShapeNetwork, chip: NumberedChip) -> Array:
 def numbered(kernel: AbstractKernel, folder: str) -> AbstractKernel:
     """Copy with numbers for the words of its label; without a label where nothing was learned of its class."""
     chip = getattr(kernel, "chip", None)
-    label = FittedOn.of(chip.label) if isinstance(chip, Chip) else None
+    label = FitContext.of(chip.label) if isinstance(chip, Chip) else None
     network = network_of(label.kind, folder) if label is not None else None
     if not isinstance(chip, Chip):
         return kernel

@@ -22,14 +22,14 @@ from .link import INFINIBAND as INFINIBAND
 from .link import LOAD_STORE as LOAD_STORE
 from .link import PCIE as PCIE
 from .link import AbstractProtocol as AbstractProtocol
+from .link import BufferedCopy as BufferedCopy
 from .link import Channel as Channel
-from .link import Copied as Copied
 from .link import Link as Link
 from .link import LoadStore as LoadStore
 from .link import Packets as Packets
 from .link import Pcie as Pcie
 from .link import ThreeStagePath as ThreeStagePath
-from .link import Windowed as Windowed
+from .link import WindowedThroughput as WindowedThroughput
 from .link import infiniband as infiniband
 from .link import load_store as load_store
 from .link import measured_path as measured_path
@@ -57,11 +57,58 @@ from .photonics import quality_of as quality_of
 from .residual import Residual as Residual
 
 __all__ = [
-    "INFINIBAND", "LOAD_STORE", "PCIE", "AbstractBoard", "AbstractHits", "AbstractKernel", "AbstractMemory",
-    "AbstractModulator", "AbstractProtocol", "Accelerator", "Board", "CachedPool", "CappedBoard", "Channel", "Chip",
-    "Copied", "DecodeAttention", "Die", "ElectroAbsorptionModulator", "Elementwise", "Gemm", "GroupedGemm", "Link",
-    "LoadStore", "MachZehnderModulator", "MemoryTier", "NearFirst", "OpticalPath", "OpticalSwitch", "Packets", "Pcie",
-    "PhotonicLink", "PhotonicReceiver", "Placement", "PrefillAttention", "Residual", "RingModulator", "Roofline",
-    "SharedPool", "Shoreline", "Stepped", "Steps", "ThreeStagePath", "TieredMemory", "Windowed", "Work", "WorkingSet",
-    "ZipfLru", "dbm", "infiniband", "load_store", "measured_path", "pcie", "quality_of",
+    "INFINIBAND",
+    "LOAD_STORE",
+    "PCIE",
+    "AbstractBoard",
+    "AbstractHits",
+    "AbstractKernel",
+    "AbstractMemory",
+    "AbstractModulator",
+    "AbstractProtocol",
+    "Accelerator",
+    "Board",
+    "BufferedCopy",
+    "CachedPool",
+    "CappedBoard",
+    "Channel",
+    "Chip",
+    "DecodeAttention",
+    "Die",
+    "ElectroAbsorptionModulator",
+    "Elementwise",
+    "Gemm",
+    "GroupedGemm",
+    "Link",
+    "LoadStore",
+    "MachZehnderModulator",
+    "MemoryTier",
+    "NearFirst",
+    "OpticalPath",
+    "OpticalSwitch",
+    "Packets",
+    "Pcie",
+    "PhotonicLink",
+    "PhotonicReceiver",
+    "Placement",
+    "PrefillAttention",
+    "Residual",
+    "RingModulator",
+    "Roofline",
+    "SharedPool",
+    "Shoreline",
+    "Stepped",
+    "Steps",
+    "ThreeStagePath",
+    "TieredMemory",
+    "WindowedThroughput",
+    "Work",
+    "WorkingSet",
+    "ZipfLru",
+    "dbm",
+    "infiniband",
+    "load_store",
+    "measured_path",
+    "pcie",
+    "quality_of",
 ]  # fmt: skip

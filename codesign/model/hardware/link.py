@@ -301,7 +301,7 @@ class ThreeStagePath(Module):
         return 1 / maximum(*self.stages_s_per_byte())
 
 
-class Copied(Module):
+class BufferedCopy(Module):
     """A path under a library that copies short messages through buffers: one rate in the cache, one beyond.
 
     Up to `eager_bytes` a message costs `start_s`, `cached_s_per_byte` for its first `cached_bytes` and
@@ -326,7 +326,7 @@ class Copied(Module):
         return self.path.time_s(nbytes) + self.start_s + extra
 
 
-def measured_path(test: str, generation: int = 3, network: str = "EDR") -> ThreeStagePath | Copied:
+def measured_path(test: str, generation: int = 3, network: str = "EDR") -> ThreeStagePath | BufferedCopy:
     """The path of `ib_write`, `ib_send`, `ib_read` or `osu_latency`, on other rates than the measured ones if asked.
 
     Args:
@@ -338,7 +338,7 @@ def measured_path(test: str, generation: int = 3, network: str = "EDR") -> Three
         ConfigError: no such test.
     """
     if test == "osu_latency":
-        return Copied(_measured("ib_write", generation, network), **as_leaves(MPI))
+        return BufferedCopy(_measured("ib_write", generation, network), **as_leaves(MPI))
     if test not in MEASURED:
         raise ConfigError(f"test {test!r} was not measured{suggestion(test, (*MEASURED, 'osu_latency'))}")
     return _measured(test, generation, network)
@@ -348,7 +348,7 @@ def _measured(test: str, generation: int, network: str) -> ThreeStagePath:
     return ThreeStagePath(pcie(generation), infiniband(network), pcie(generation), **as_leaves(MEASURED[test]))
 
 
-class Windowed(Module):
+class WindowedThroughput(Module):
     """Throughput with many messages in flight: n / (t0^q + (n / B)^q)^(1/q), which is not n over the latency.
 
     Short messages are issued every `interval_s`, long ones fill the wire at `bandwidth_bytes_per_s`.

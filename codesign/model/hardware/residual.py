@@ -43,7 +43,7 @@ FEATURES, ROUTING = 48, 7  # of every launch, and more of one that says how toke
 MOST_BYTES = 64 * 2**20  # of a file; the largest that is shipped unpacks to 0.1 MiB
 
 
-class FittedOn(NamedTuple):
+class FitContext(NamedTuple):
     """Origin of fitted constants: class of kernel, accelerator, framework, number format."""
 
     kind: str
@@ -52,7 +52,7 @@ class FittedOn(NamedTuple):
     number_format: str
 
     @classmethod
-    def of(cls, text: str) -> "FittedOn | None":
+    def of(cls, text: str) -> "FitContext | None":
         """From the four words of `Chip.label`; None where there are none."""
         words = text.split()
         return cls(*words) if len(words) == len(cls._fields) else None
@@ -68,7 +68,7 @@ class ShapeNetwork(NamedTuple):
     names: tuple[tuple[str, ...], ...]
     embeddings: tuple[np.ndarray, ...]
 
-    def context(self, label: FittedOn) -> np.ndarray:
+    def context(self, label: FitContext) -> np.ndarray:
         """Contribution of accelerator, framework and number format to the first layer."""
         result = np.zeros_like(self.biases[0])
         for names, rows, word in zip(self.names, self.embeddings, label[1:], strict=True):
@@ -244,7 +244,7 @@ def applied(network: ShapeNetwork, context: Array, work: Work, chip: AbstractChi
     return jnp.exp(bounded(shape_network(shapes, context, network.mean, network.spread, *layers)))
 
 
-class Learnt(NamedTuple):
+class LearnedCorrection(NamedTuple):
     """Learned correction of a kernel: its chip, the network of its class and the context of its constants."""
 
     chip: AbstractChip
@@ -252,14 +252,14 @@ class Learnt(NamedTuple):
     context: np.ndarray
 
 
-def learnt(kernel: AbstractKernel, find: Callable[[str], ShapeNetwork | None]) -> Learnt | None:
+def learnt(kernel: AbstractKernel, find: Callable[[str], ShapeNetwork | None]) -> LearnedCorrection | None:
     """Learned correction of a kernel; None where its class has none."""
     chip = getattr(kernel, "chip", None)
-    label = FittedOn.of(chip.label) if chip is not None else None
+    label = FitContext.of(chip.label) if chip is not None else None
     network = find(label.kind) if label is not None else None
     if chip is None or label is None or network is None:
         return None
-    return Learnt(chip, network, network.context(label))
+    return LearnedCorrection(chip, network, network.context(label))
 
 
 def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwork | None]) -> Float[Array, "*b"]:

@@ -1,9 +1,9 @@
 """Metrics of a scenario: what it does and costs."""
 
 from .evaluation import BANDWIDTH as BANDWIDTH
-from .evaluation import Account as Account
 from .evaluation import Entry as Entry
 from .evaluation import Metrics as Metrics
+from .evaluation import ScenarioEvaluation as ScenarioEvaluation
 from .evaluation import account as account
 from .evaluation import computed_by as computed_by
 from .evaluation import evaluate as evaluate
@@ -20,7 +20,22 @@ from .money import device_capex_usd as device_capex_usd
 from .money import device_provisioned_w as device_provisioned_w
 
 __all__ = [
-    "BANDWIDTH", "Account", "Entry", "Metrics", "account", "cache_budget", "cache_room", "cache_tokens",
-    "chance_that_fits", "computed_by", "device_capex_usd", "device_provisioned_w", "evaluate", "ledger",
-    "memory_by_class", "memory_moments", "parts_of", "priced_ops",
+    "BANDWIDTH",
+    "Entry",
+    "Metrics",
+    "ScenarioEvaluation",
+    "account",
+    "cache_budget",
+    "cache_room",
+    "cache_tokens",
+    "chance_that_fits",
+    "computed_by",
+    "device_capex_usd",
+    "device_provisioned_w",
+    "evaluate",
+    "ledger",
+    "memory_by_class",
+    "memory_moments",
+    "parts_of",
+    "priced_ops",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from ..workloads.schedule import FFN, KV_TRANSFER, LATER, PREFILL, Timeline
 from .cache_placement import placed
 from .footprint import engine_limits, memory_by_class, memory_limits, per_tier
 from .money import (
-    Bill,
+    StepCost,
     device_capex_usd,
     device_idle_w,
     device_provisioned_w,
@@ -285,7 +285,7 @@ def _by_numbers() -> Callable[[Scenario], Metrics]:
     return interpreted(_evaluate)
 
 
-class Account(NamedTuple):
+class ScenarioEvaluation(NamedTuple):
     """Complete evaluation of a scenario.
 
     metrics; ops and their costs, one each; rates: what operations are held against (peak by number format, bandwidth of
@@ -301,7 +301,7 @@ class Account(NamedTuple):
     parts: dict[str, Array]
 
 
-def account(scenario: Scenario) -> Account:
+def account(scenario: Scenario) -> ScenarioEvaluation:
     """The whole account, for tracing: one trace answers whatever is asked of a scenario later."""
     with computing_once():
         scenario = placed(scenario)
@@ -314,7 +314,7 @@ def account(scenario: Scenario) -> Account:
                 rates |= {place + op.number_format: accelerator.peak(op.number_format)}
                 rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
         ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
-        return Account(_metrics(scenario, priced, layout), ops, costs, rates, repeats, parts_of(scenario))
+        return ScenarioEvaluation(_metrics(scenario, priced, layout), ops, costs, rates, repeats, parts_of(scenario))
 
 
 def computed_by(cluster: Cluster, op: Op) -> tuple[Accelerator, str]:
@@ -390,7 +390,7 @@ def drawn_j(cluster: Cluster, timeline: Timeline) -> Array:
     return jnp.minimum(timeline.energy_j + board.working_w * timeline.working_s, most)
 
 
-class _Spent(NamedTuple):
+class _ClusterCosts(NamedTuple):
     """Sums over all devices: provisioned power, price, energy, cost; shares of the cost and tokens of each kind that
     is billed; devices of the main pool with the arithmetic of all."""
 
@@ -401,12 +401,12 @@ class _Spent(NamedTuple):
     paid: dict[str, tuple[Array, Array]]
     fast_devices: Array
 
-    def with_pool(self, pool: Any, more: Any, ratio: Array, billed: str = "") -> "_Spent":
+    def with_pool(self, pool: Any, more: Any, ratio: Array, billed: str = "") -> "_ClusterCosts":
         """Sums with those of another pool, whose arithmetic is `ratio` of the main one's, device by device."""
         paid = self.paid
         if billed:
             paid = paid | {billed: (paid[billed][0] + more.usd, paid[billed][1])}
-        return _Spent(
+        return _ClusterCosts(
             self.provisioned_w + more.provisioned_w, self.capex_usd + more.capex_usd, self.energy_j + more.energy_j,
             self.usd + more.usd, paid, self.fast_devices + pool.devices * ratio,
         )  # fmt: skip
@@ -414,7 +414,7 @@ class _Spent(NamedTuple):
 
 def _spent(
     scenario: Scenario, cluster: Cluster, timeline: Timeline, layout: Layout, movement: dict[str, Array]
-) -> _Spent:
+) -> _ClusterCosts:
     """Power, price, energy and cost of a step, by all pools."""
     devices, facility = own_devices(cluster, layout), cluster.facility
     idle, count = with_spares(cluster, device_idle_w(cluster)), with_spares(cluster, devices)
@@ -427,7 +427,7 @@ def _spent(
     capex = count * summed(device_capex_usd(cluster)) + provisioned * facility.usd_per_w
     usd = facility.usd(capex, count, timeline.time_s, energy)
     paid = {kind: (usd * share, tokens) for kind, (share, tokens) in timeline.billed.items()}
-    result = _Spent(provisioned, capex, energy, usd, paid, devices)
+    result = _ClusterCosts(provisioned, capex, energy, usd, paid, devices)
     number_format = scenario.workload.number_format()
     peak = cluster.accelerator.peak(number_format)
     if (pool := prefill_pool(cluster, layout)) is not None:
@@ -501,7 +501,7 @@ def _metrics(scenario: Scenario, priced: list[tuple[Op, Cost]], layout: Layout) 
         | cluster.delays(ops, layout, work.repeats(layout))
         | _balance(ops, work.repeats(layout), timeline)
         | _told(movement)
-        | lifetime(scenario, cluster, timeline, Bill(spent.capex_usd, energy, usd)),
+        | lifetime(scenario, cluster, timeline, StepCost(spent.capex_usd, energy, usd)),
         usage=usage,
         violations=scenario.workload.violations(layout),
         memory_bytes=memory,

@@ -58,7 +58,7 @@ def summed(parts: dict[str, Array]) -> Array:
     return total
 
 
-class Spent(NamedTuple):
+class PoolCost(NamedTuple):
     """Cost that a pool adds to a cluster: price, provisioned power, energy and money of one step or batch."""
 
     capex_usd: Array
@@ -81,13 +81,13 @@ class PoolBought(NamedTuple):
     provisioned_w: dict[str, Array]
     idle_w: Array
 
-    def cost(self, timeline: Timeline, facility: Facility, each_j: Array | None = None) -> Spent:
+    def cost(self, timeline: Timeline, facility: Facility, each_j: Array | None = None) -> PoolCost:
         """Cost that the pool adds, the facility's overhead included; each device works for the joules given."""
         worked = timeline.beside_j if each_j is None else each_j
         watts = facility.pue * summed(self.provisioned_w)
         capex = summed(self.capex_usd) + watts * facility.usd_per_w
         energy = facility.pue * (self.devices * worked + self.idle_w * timeline.time_s)
-        return Spent(capex, watts, energy, facility.usd(capex, self.held, timeline.time_s, energy))
+        return PoolCost(capex, watts, energy, facility.usd(capex, self.held, timeline.time_s, energy))
 
     def peak(self, number_format: str) -> Array:
         """FLOP/s of one device."""
@@ -157,7 +157,7 @@ def _bought(
 # Account of a job over its life: share of productive time, time, money, energy and carbon of a whole run.
 
 
-class Bill(NamedTuple):
+class StepCost(NamedTuple):
     """Cost of one step or batch without failures: purchase price, energy, money."""
 
     capex_usd: Array
@@ -170,7 +170,7 @@ def with_spares(cluster: Cluster, amount: Array) -> Array:
     return amount if cluster.reliability is None else amount * (1 + cluster.reliability.spare_ratio)
 
 
-def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: Bill) -> dict[str, Array]:
+def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: StepCost) -> dict[str, Array]:
     """Metrics of failures, of carbon and of a whole run, where the scenario has them; nothing otherwise."""
     stretched, told = _failures(scenario, cluster)
     waits = asarray(1.0) if cluster.carbon is None else cluster.carbon.grid.waits()
@@ -194,7 +194,7 @@ def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: Bil
     return told
 
 
-def _idle_usd(cluster: Cluster, timeline: Timeline, bill: Bill) -> Array:
+def _idle_usd(cluster: Cluster, timeline: Timeline, bill: StepCost) -> Array:
     """Write-off of a cluster that waits as long as a step takes, USD."""
     facility = cluster.facility
     return bill.capex_usd * timeline.time_s / (facility.amortisation_s * facility.in_use_ratio())

@@ -15,7 +15,7 @@ from ...core.fields import replace
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least
 from ...jaxprs.evaluator import interpreted
-from ...simulation.serving import Engine, Requests, Served, TabulatedSteps, arrivals, lengths, simulate_run
+from ...simulation.serving import Engine, Requests, ServedTimes, TabulatedSteps, arrivals, lengths, simulate_run
 from ..scenario import Scenario
 from ..workloads.continuous import AbstractContinuousServing, ContinuousServing
 from ..workloads.disaggregated import AbstractPromptPool
@@ -254,7 +254,7 @@ def _lengths(rng: np.random.Generator, kinds: Kinds, mean: float, cv: float, cou
 
 def finite_run(
     scenario: Scenario, count: int, *, clients: float = math.inf, rate: float = 0.0, cv: float = 1.0, seed: int = 0
-) -> Served:
+) -> ServedTimes:
     """A benchmark's run of so many requests on a design, from an idle engine to the last answer.
 
     Requests are dealt to the engines by turns; times are those of one of them, `rate` is that of all.

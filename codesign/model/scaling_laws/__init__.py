@@ -1,10 +1,10 @@
 """Scaling laws for the quality of a trained model, with a range, and errors where they were published."""
 
 from .base import AbstractLaw as AbstractLaw
-from .base import Bits as Bits
+from .base import BitWidths as BitWidths
+from .base import FittedRange as FittedRange
 from .base import Ranges as Ranges
-from .base import Span as Span
-from .base import Trained as Trained
+from .base import TrainedModel as TrainedModel
 from .dense import DenseLaw as DenseLaw
 from .dense import FitErrors as FitErrors
 from .experts import FineGrainedLaw as FineGrainedLaw
@@ -14,6 +14,16 @@ from .shape import ShapeCorrection as ShapeCorrection
 from .shape import Shapes as Shapes
 
 __all__ = [
-    "AbstractLaw", "Bits", "DenseLaw", "FineGrainedLaw", "FitErrors", "JointLaw", "PrecisionLaw", "Ranges",
-    "ShapeCorrection", "Shapes", "Span", "Trained",
+    "AbstractLaw",
+    "BitWidths",
+    "DenseLaw",
+    "FineGrainedLaw",
+    "FitErrors",
+    "FittedRange",
+    "JointLaw",
+    "PrecisionLaw",
+    "Ranges",
+    "ShapeCorrection",
+    "Shapes",
+    "TrainedModel",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ SIGMAS = 1.6448536269514722  # of a normal distribution: 5 % lie beyond on each 
 AS_TRAINED = 1000.0  # bits beyond which nothing is rounded: exp(-1000 / scale) is 0 in double precision
 
 
-class Trained(NamedTuple):
+class TrainedModel(NamedTuple):
     """A model and its training as laws see them.
 
     parameters: all weights; active: those one token uses, embedding table and head among them; inner: all but embedding
@@ -31,13 +31,13 @@ class Trained(NamedTuple):
     tokens: Array
     expansion: Array
     granularity: Array
-    bits: "Bits"
+    bits: "BitWidths"
     served_bits: float = AS_TRAINED  # of weights rounded once more, after training
     width: Number = 1.0
     depth: Number = 1.0
 
 
-class Bits(NamedTuple):
+class BitWidths(NamedTuple):
     """Bits of the numbers that a model is trained with."""
 
     weights: float = 16.0
@@ -45,7 +45,7 @@ class Bits(NamedTuple):
     kv_cache: float = 16.0
 
 
-class Span(NamedTuple):
+class FittedRange(NamedTuple):
     """A number and the range in which a law was fitted."""
 
     value: Number
@@ -73,23 +73,23 @@ class AbstractLaw(Module):
         """The loss that no model of any size is below."""
 
     @abc.abstractmethod
-    def reducible(self, model: Trained) -> Array:
+    def reducible(self, model: TrainedModel) -> Array:
         """Nats a token above `least`."""
 
-    def loss(self, model: Trained) -> Array:
+    def loss(self, model: TrainedModel) -> Array:
         """Nats a token."""
         return self.least() + self.reducible(model)
 
     @abc.abstractmethod
-    def spans(self, model: Trained) -> dict[str, Span]:
+    def spans(self, model: TrainedModel) -> dict[str, FittedRange]:
         """Quantities that were varied when the law was fitted, with the ends."""
 
-    def deviation(self, model: Trained) -> Array | None:
+    def deviation(self, model: TrainedModel) -> Array | None:
         """Standard deviation of the loss from the errors of the fit; None where none were published."""
         del model
         return None
 
-    def metrics(self, model: Trained) -> dict[str, Array]:
+    def metrics(self, model: TrainedModel) -> dict[str, Array]:
         """`loss`, what a larger model takes off, ends of the 90 % interval where known, how far outside it lies."""
         loss, deviation = self.loss(model), self.deviation(model)
         told = {"loss": loss, "loss_reducible": self.reducible(model), "loss_beyond": self.beyond(model)}
@@ -98,14 +98,14 @@ class AbstractLaw(Module):
             told |= {"loss_low": loss / (1 + share), "loss_high": loss * (1 + share)}  # never below zero
         return told
 
-    def beyond(self, model: Trained) -> Array:
+    def beyond(self, model: TrainedModel) -> Array:
         """Factor by which the model lies outside the range of the fit, 1 inside."""
         worst = asarray(1.0)
         for span in self.spans(model).values():
             worst = maximum(worst, span.used())
         return worst
 
-    def limits(self, model: Trained) -> dict[str, Array]:
+    def limits(self, model: TrainedModel) -> dict[str, Array]:
         """Used shares of the range of the fit; none is used where extrapolation is wanted."""
         wanted = self.extrapolate > 0
         return {f"scaling_law.{name}": jnp.where(wanted, 0.0, span.used()) for name, span in self.spans(model).items()}
@@ -119,11 +119,11 @@ class Ranges(Module):
     least_tokens: Float[Array, "*b"] = quantity(low=1.0)
     most_tokens: Float[Array, "*b"] = quantity(low=1.0)
 
-    def spans(self, parameters: Array, tokens: Array) -> dict[str, Span]:
+    def spans(self, parameters: Array, tokens: Array) -> dict[str, FittedRange]:
         """Spans of parameters, as the law counts them, and tokens."""
         return {
-            "parameters": Span(parameters, self.least_parameters, self.most_parameters),
-            "tokens": Span(tokens, self.least_tokens, self.most_tokens),
+            "parameters": FittedRange(parameters, self.least_parameters, self.most_parameters),
+            "tokens": FittedRange(tokens, self.least_tokens, self.most_tokens),
         }
 
 

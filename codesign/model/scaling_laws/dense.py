@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import Module, quantity
 from ...core.jax_typed import arrays, asarray
-from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
+from .base import AbstractLaw, FittedRange, Number, Ranges, TrainedModel, extrapolating
 from .shape import ShapeCorrection
 
 
@@ -58,12 +58,12 @@ class DenseLaw(AbstractLaw):
         """Entropy of the text itself, nats a token."""
         return self.entropy
 
-    def reducible(self, model: Trained) -> Array:
+    def reducible(self, model: TrainedModel) -> Array:
         """By all weights and tokens."""
         of_size, of_data = self.terms(model.parameters, model.tokens)
         return of_size * (1.0 if self.shape is None else self.shape.factor(model)) + of_data
 
-    def deviation(self, model: Trained) -> Array | None:
+    def deviation(self, model: TrainedModel) -> Array | None:
         """dL/dA = N^-alpha, dL/dalpha = -A N^-alpha ln N, and so on; squares add up."""
         if self.errors is None:
             return None
@@ -81,7 +81,7 @@ class DenseLaw(AbstractLaw):
         )
         return sum((part * part for part in parts), asarray(1e-30)) ** 0.5  # a root of nothing has no slope
 
-    def spans(self, model: Trained) -> dict[str, Span]:
+    def spans(self, model: TrainedModel) -> dict[str, FittedRange]:
         """Parameters and tokens, and the shape where it counts."""
         shapes = {} if self.shape is None else self.shape.fitted.spans(model.width, model.depth)
         return self.fitted.spans(model.parameters, model.tokens) | shapes

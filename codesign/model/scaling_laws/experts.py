@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import arrays, asarray
-from .base import AbstractLaw, Number, Ranges, Span, Trained, extrapolating
+from .base import AbstractLaw, FittedRange, Number, Ranges, TrainedModel, extrapolating
 
 
 class JointLaw(AbstractLaw):
@@ -63,13 +63,13 @@ class JointLaw(AbstractLaw):
         """c."""
         return self.constant
 
-    def reducible(self, model: Trained) -> Array:
+    def reducible(self, model: TrainedModel) -> Array:
         """By weights in use."""
         return self.above(model.active, model.tokens, model.expansion)
 
-    def spans(self, model: Trained) -> dict[str, Span]:
+    def spans(self, model: TrainedModel) -> dict[str, FittedRange]:
         """Weights in use, tokens, experts."""
-        experts = {"experts": Span(model.expansion, asarray(1.0), self.most_experts)}
+        experts = {"experts": FittedRange(model.expansion, asarray(1.0), self.most_experts)}
         return self.fitted.spans(model.active, model.tokens) | experts
 
     def optimum(self, flops: Number, experts: Number) -> tuple[Array, Array]:
@@ -122,15 +122,15 @@ class FineGrainedLaw(AbstractLaw):
         """c."""
         return self.constant
 
-    def reducible(self, model: Trained) -> Array:
+    def reducible(self, model: TrainedModel) -> Array:
         """By weights but embedding and head."""
         return self.above(model.inner, model.tokens, model.granularity)
 
-    def spans(self, model: Trained) -> dict[str, Span]:
+    def spans(self, model: TrainedModel) -> dict[str, FittedRange]:
         """Weights, tokens, granularity, and the one expansion rate there was, give or take a per cent."""
         return self.fitted.spans(model.inner, model.tokens) | {
-            "granularity": Span(model.granularity, asarray(1.0), self.most_granularity),
-            "expansion": Span(model.expansion, 0.99 * self.expansion, 1.01 * self.expansion),
+            "granularity": FittedRange(model.granularity, asarray(1.0), self.most_granularity),
+            "expansion": FittedRange(model.expansion, 0.99 * self.expansion, 1.01 * self.expansion),
         }
 
     @classmethod

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import quantity
 from ...core.jax_typed import arrays, asarray
-from .base import AbstractLaw, Bits, Ranges, Span, Trained, extrapolating
+from .base import AbstractLaw, BitWidths, FittedRange, Ranges, TrainedModel, extrapolating
 from .shape import ShapeCorrection
 
 
@@ -38,7 +38,7 @@ class PrecisionLaw(AbstractLaw):
     shape: ShapeCorrection | None = None
     extrapolate: Float[Array, "*b"] = extrapolating()
 
-    def kept(self, bits: Bits) -> Array:
+    def kept(self, bits: BitWidths) -> Array:
         """N_eff over N."""
         scales = (self.weights_bits, self.activations_bits, self.kv_cache_bits)
         kept = asarray(1.0)
@@ -50,7 +50,7 @@ class PrecisionLaw(AbstractLaw):
         """E."""
         return self.entropy
 
-    def reducible(self, model: Trained) -> Array:
+    def reducible(self, model: TrainedModel) -> Array:
         """By weights but embedding and head, bits of training and of serving."""
         parameters = model.inner
         of_size = self.parameters_scale * (parameters * self.kept(model.bits)) ** -self.parameters_power
@@ -62,10 +62,10 @@ class PrecisionLaw(AbstractLaw):
         )
         return of_size + of_data + rounded
 
-    def spans(self, model: Trained) -> dict[str, Span]:
+    def spans(self, model: TrainedModel) -> dict[str, FittedRange]:
         """Weights, tokens and the fewest bits, and the shape where it counts."""
         fewest = asarray(min(model.bits))
-        bits = {"bits": Span(fewest, asarray(3.0), asarray(16.0))}
+        bits = {"bits": FittedRange(fewest, asarray(3.0), asarray(16.0))}
         shapes = {} if self.shape is None else self.shape.fitted.spans(model.width, model.depth)
         return self.fitted.spans(model.inner, model.tokens) | bits | shapes
 

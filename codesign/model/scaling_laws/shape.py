@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ...core.fields import Module, quantity
 from ...core.jax_typed import arrays
-from .base import Number, Span, Trained
+from .base import FittedRange, Number, TrainedModel
 
 
 class Shapes(Module):
@@ -19,12 +19,12 @@ class Shapes(Module):
     least_aspect_ratio: Float[Array, "*b"] = quantity(low=0.01)
     most_aspect_ratio: Float[Array, "*b"] = quantity(low=0.01)
 
-    def spans(self, width: Number, depth: Number) -> dict[str, Span]:
+    def spans(self, width: Number, depth: Number) -> dict[str, FittedRange]:
         """Spans of hidden size m, layers l and m / l."""
         return {
-            "widths": Span(width, self.least_width, self.most_width),
-            "layers": Span(depth, self.least_depth, self.most_depth),
-            "aspect_ratios": Span(width / depth, self.least_aspect_ratio, self.most_aspect_ratio),
+            "widths": FittedRange(width, self.least_width, self.most_width),
+            "layers": FittedRange(depth, self.least_depth, self.most_depth),
+            "aspect_ratios": FittedRange(width / depth, self.least_aspect_ratio, self.most_aspect_ratio),
         }
 
 
@@ -48,14 +48,14 @@ class ShapeCorrection(Module):
     ratio_error: Float[Array, "*b"] = quantity(doc="standard error of ln(depth_scale / width_scale)")
     fitted: Shapes = eqx.field(kw_only=True)
 
-    def terms(self, model: Trained) -> tuple[Array, Array]:
+    def terms(self, model: TrainedModel) -> tuple[Array, Array]:
         """Nats a token lost to width and to depth."""
         return (
             self.width_scale * model.width**-self.width_power,
             self.depth_scale * model.depth**-self.depth_power,
         )
 
-    def least(self, model: Trained) -> Array:
+    def least(self, model: TrainedModel) -> Array:
         """Nats a token that the best shape of the same m^2 l loses."""
         over = self.width_power / (2 * self.depth_power)  # of the loss to depth over that to width, at the best shape
         across, along = 2 / self.width_power, 1 / self.depth_power
@@ -63,12 +63,12 @@ class ShapeCorrection(Module):
         scales = self.width_scale**wide * (self.depth_scale / over) ** deep
         return (1 + over) * scales * (model.width**2 * model.depth) ** (-1 / (across + along))
 
-    def factor(self, model: Trained) -> Array:
+    def factor(self, model: TrainedModel) -> Array:
         """At least 1."""
         of_width, of_depth = self.terms(model)
         return (of_width + of_depth) / self.least(model)
 
-    def deviation(self, model: Trained) -> Array:
+    def deviation(self, model: TrainedModel) -> Array:
         """Standard deviation of the factor, first order in `ratio_error`: its logarithm's slope in ln(b / a) times it.
 
         The slope is depth's share of the loss less that share at the best shape, where it is zero.
@@ -78,7 +78,7 @@ class ShapeCorrection(Module):
         share = of_depth / (of_width + of_depth)
         return self.factor(model) * jnp.abs(share - best) * self.ratio_error
 
-    def best_aspect_ratio(self, model: Trained) -> Array:
+    def best_aspect_ratio(self, model: TrainedModel) -> Array:
         """Hidden size over layers of the best shape of the same m^2 l."""
         of_width = self.least(model) / (1 + self.width_power / (2 * self.depth_power))
         width = (self.width_scale / of_width) ** (1 / self.width_power)

@@ -3,7 +3,7 @@
 from .allocators import AbstractAllocator as AbstractAllocator
 from .allocators import CircuitRack as CircuitRack
 from .allocators import FixedServers as FixedServers
-from .allocators import Handle as Handle
+from .allocators import SliceHandle as SliceHandle
 from .allocators import SubCubes as SubCubes
 from .allocators import TorusCuboids as TorusCuboids
 from .fragmentation import MIXES as MIXES
@@ -17,6 +17,17 @@ from .fragmentation import effective_ratios as effective_ratios
 from .fragmentation import simulate as simulate
 
 __all__ = [
-    "MIXES", "AbstractAllocator", "CircuitRack", "DemandMix", "FixedServers", "Handle", "SchedulerOutcome",
-    "SharedRack", "SubCubes", "TorusCuboids", "blocking", "effective_ratio", "simulate",
+    "MIXES",
+    "AbstractAllocator",
+    "CircuitRack",
+    "DemandMix",
+    "FixedServers",
+    "SchedulerOutcome",
+    "SharedRack",
+    "SliceHandle",
+    "SubCubes",
+    "TorusCuboids",
+    "blocking",
+    "effective_ratio",
+    "simulate",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ MOST, WORD = 4096, 64  # accelerators of the largest torus or cube; bits of a wo
 
 
 @dataclass(frozen=True)
-class Handle:
+class SliceHandle:
     """A slice: accelerators as a bit mask, and fibers taken as (server, count)."""
 
     mask: int
@@ -46,10 +46,10 @@ class AbstractAllocator(abc.ABC):
         """Accelerators that a request of this size takes; None where it can never be placed."""
 
     @abc.abstractmethod
-    def find(self, size: int) -> Handle | None:
+    def find(self, size: int) -> SliceHandle | None:
         """A place for a slice as the rack is now, without taking it."""
 
-    def allocate(self, size: int) -> Handle | None:
+    def allocate(self, size: int) -> SliceHandle | None:
         """Take a slice."""
         handle = self.find(size)
         if handle is not None:
@@ -57,7 +57,7 @@ class AbstractAllocator(abc.ABC):
             self._count(handle, 1)
         return handle
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: SliceHandle) -> None:
         """Give a slice back.
 
         Raises:
@@ -72,7 +72,7 @@ class AbstractAllocator(abc.ABC):
         """The largest request that could be placed now."""
         return next((size for size in range(self.free, 0, -1) if self.find(size) is not None), 0)
 
-    def _count(self, handle: Handle, sign: int) -> None:
+    def _count(self, handle: SliceHandle, sign: int) -> None:
         for server, ends in handle.fibers:
             self.fibers[server] -= sign * ends
 
@@ -106,7 +106,7 @@ class CircuitRack(AbstractAllocator):
             rack.taken |= ((1 << int(count)) - 1) << server * each
         return rack
 
-    def parts(self, handle: Handle) -> list[tuple[int, int]]:
+    def parts(self, handle: SliceHandle) -> list[tuple[int, int]]:
         """(accelerators, fibers) of a spread slice in each of its servers; nothing for a slice in one server."""
         whole = (1 << self.each) - 1
         return [((handle.mask >> server * self.each & whole).bit_count(), ends) for server, ends in handle.fibers]
@@ -115,12 +115,12 @@ class CircuitRack(AbstractAllocator):
         """Any size."""
         return size if size <= self.capacity else None
 
-    def find(self, size: int) -> Handle | None:
+    def find(self, size: int) -> SliceHandle | None:
         """Best fit in one server, else the roomiest ones with fibers left."""
         room = [self._room(server) for server in range(self.servers)]
         inside = [server for server in range(self.servers) if room[server] >= size]
         if inside:
-            return Handle(self._some(min(inside, key=lambda s: room[s]), size))
+            return SliceHandle(self._some(min(inside, key=lambda s: room[s]), size))
         for ends in (1, 2):
             usable = [s for s in range(self.servers) if room[s] and self.fibers[s] >= ends]
             chosen, left, mask = list[tuple[int, int]](), size, 0
@@ -133,7 +133,7 @@ class CircuitRack(AbstractAllocator):
                 if left == 0:
                     break
             if left == 0 and (ends == 2 or len(chosen) == 2):
-                return Handle(mask, tuple(chosen))
+                return SliceHandle(mask, tuple(chosen))
         return None
 
     def _room(self, server: int) -> int:
@@ -162,7 +162,7 @@ class FixedServers(AbstractAllocator):
         volume = size if size <= each else -(-size // each) * each
         return volume if volume <= self.capacity else None
 
-    def find(self, size: int) -> Handle | None:
+    def find(self, size: int) -> SliceHandle | None:
         """The fullest server that holds it, or empty servers."""
         self.inside.taken = self.taken
         each = self.inside.each
@@ -171,7 +171,7 @@ class FixedServers(AbstractAllocator):
         whole = (1 << each) - 1
         empty = [whole << s * each for s in range(self.inside.servers) if not self.taken >> s * each & whole]
         needed = -(-size // each)
-        return Handle(sum(empty[:needed])) if len(empty) >= needed else None
+        return SliceHandle(sum(empty[:needed])) if len(empty) >= needed else None
 
 
 class _AbstractShapes(AbstractAllocator):
@@ -193,17 +193,17 @@ class _AbstractShapes(AbstractAllocator):
         """The next listed volume."""
         return next((volume for volume in self.shapes if volume >= size), None)
 
-    def find(self, size: int) -> Handle | None:
+    def find(self, size: int) -> SliceHandle | None:
         """First fit."""
         volume = self.volume(size)
         if volume is None or volume > self.free:
             return None
         if self.capacity <= WORD:  # few masks of one word: the first fit is near, and an array takes longer to make
             taken = self.taken
-            return next((Handle(mask) for mask in self.masks[volume] if not mask & taken), None)
+            return next((SliceHandle(mask) for mask in self.masks[volume] if not mask & taken), None)
         clear = ((self.shapes[volume] & self._words([self.taken])) == 0).all(axis=1)
         place = int(clear.argmax())
-        return Handle(self.masks[volume][place]) if clear[place] else None
+        return SliceHandle(self.masks[volume][place]) if clear[place] else None
 
     def largest(self) -> int:
         """The largest volume that could be placed now."""

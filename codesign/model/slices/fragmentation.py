@@ -17,7 +17,7 @@ from ...core.fields import Module, integer, quantity, static
 from ...core.jax_typed import arange, asarray, ones, zeros
 from ...core.smooth import at_most
 from ...jaxprs import interpreted
-from .allocators import AbstractAllocator, Handle
+from .allocators import AbstractAllocator, SliceHandle
 
 # Demand of tenants: sizes of slices and how often they are asked for.
 
@@ -109,7 +109,7 @@ def simulate(
     now = begun = in_use = integral = 0.0
     asked = granted = accepted = fragmented = 0
     stranded: list[float] = []
-    leaving: list[tuple[float, int, int, Handle]] = []
+    leaving: list[tuple[float, int, int, SliceHandle]] = []
 
     def until(moment: float) -> None:
         nonlocal now, in_use, integral

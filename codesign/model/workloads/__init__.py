@@ -12,7 +12,7 @@ from .attention import GroupedQueryAttention as GroupedQueryAttention
 from .attention import LatentAttention as LatentAttention
 from .attention_ffn import AttentionFfnServing as AttentionFfnServing
 from .base import AbstractWorkload as AbstractWorkload
-from .base import Words as Words
+from .base import FamilyVocabulary as FamilyVocabulary
 from .broken_rules import SupportedLayouts as SupportedLayouts
 from .continuous import ContinuousServing as ContinuousServing
 from .daily_load import read_load as read_load
@@ -114,6 +114,7 @@ __all__ = [
     "EntryIndex",
     "ExpertLoad",
     "ExtraEmbeddings",
+    "FamilyVocabulary",
     "GoodputServing",
     "GroupedQueryAttention",
     "ImagePlan",
@@ -156,7 +157,6 @@ __all__ = [
     "Transformer",
     "VisionEncoder",
     "WeightFormats",
-    "Words",
     "architecture_by_keys",
     "from_config_json",
     "goodput",

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.fields import quantity
 from ...core.smooth import at_least, ceil
-from .base import Words
+from .base import FamilyVocabulary
 from .continuous import AbstractContinuousServing
 from .lowering import forward_ops
 from .mixed_step import MixedStep
@@ -66,7 +66,7 @@ class AnySchedule(AbstractContinuousServing):
     `benchmarks/any_schedule.py dips` looks by how much.
     """
 
-    words: ClassVar[Words] = Words(
+    words: ClassVar[FamilyVocabulary] = FamilyVocabulary(
         "serving in any order",
         "request",
         headline=("requests_per_s", "tokens_per_s", "least_step_s"),

@@ -20,7 +20,7 @@ from .mixed_step import MixedStep
 from .plan import Layout
 from .schedule import FFN, FROM_FFN, TO_FFN, CommOp, Op, Pass, Priced, Timeline, one_pass, total
 
-__all__ = ["AttentionFfnServing", "Sides", "ping_pong_s"]
+__all__ = ["AttentionFfnServing", "MicroBatchSeconds", "ping_pong_s"]
 
 ATTENTION = "attention"
 """The phase in which one micro-batch is at the attention devices, in all layers and the head."""
@@ -31,7 +31,7 @@ The router beside attention sends each token to the ranks of its experts alone [
 """
 
 
-class Sides(NamedTuple):
+class MicroBatchSeconds(NamedTuple):
     """Seconds of one micro-batch in all layers: attention, to the networks, the networks, back."""
 
     attention: Array
@@ -44,7 +44,7 @@ class Sides(NamedTuple):
         return maximum(maximum(self.attention, self.ffn), maximum(self.to_ffn, self.from_ffn))
 
 
-def ping_pong_s(sides: Sides, micro_batches: Array, layers: Array) -> Array:
+def ping_pong_s(sides: MicroBatchSeconds, micro_batches: Array, layers: Array) -> Array:
     """Seconds until the last of m micro-batches has passed L layers, each of all four stations in turn.
 
     With s the seconds of a micro-batch in one layer, their sum S over stations and the largest of them b:
@@ -154,14 +154,14 @@ class AttentionFfnServing(AbstractTwoPools):
         return nbytes * (copies + whole) / layout.devices, taken
 
     @computed_once
-    def sides(self, priced: Priced, layout: Layout) -> tuple[Pass, Pass, Sides]:
+    def sides(self, priced: Priced, layout: Layout) -> tuple[Pass, Pass, MicroBatchSeconds]:
         """Passes of one micro-batch on either side, and the seconds of all four stations."""
         own = one_pass(priced, ATTENTION, layout.plan, self.kernel_slowdown, self.launch_s)
         there = one_pass(priced, FFN, layout.ffn.plan, self.kernel_slowdown, self.launch_s)
         ways = (total(priced, phase, CommOp).time_s for phase in (TO_FFN, FROM_FFN))
         to_ffn, from_ffn = ways
         sorting = self.expert_layer_s * self.layers_per_stage(layout) if self.model.has_experts else 0.0
-        return own, there, Sides(own.busy_s, to_ffn, there.busy_s + sorting, from_ffn)
+        return own, there, MicroBatchSeconds(own.busy_s, to_ffn, there.busy_s + sorting, from_ffn)
 
     def decode_pass(self, priced: Priced, layout: Layout) -> Pass:
         """A step without prompts: of the attention devices and what they wait for, or of whole layers."""

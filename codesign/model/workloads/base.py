@@ -21,7 +21,7 @@ from .schedule import Op, Priced, Timeline
 
 
 @dataclass(frozen=True)
-class Words:
+class FamilyVocabulary:
     """Vocabulary of one family.
 
     job: what is done with the model (`gpt3_175b training on 1,024 x h100_sxm`). step: what takes `time_s`. item: what
@@ -42,7 +42,7 @@ class Words:
     assuming: str = ""
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> "Words":
+    def from_json(cls, told: Mapping[str, Any]) -> "FamilyVocabulary":
         """Words from what `dataclasses.asdict` wrote; keys of other versions are left out."""
         result = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
         result["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in result["metrics"].items()}
@@ -50,15 +50,15 @@ class Words:
         return cls(**result)
 
 
-OTHERS = Words()
-TRAINING = Words("training", "training step")
-SERVING = Words(
+OTHERS = FamilyVocabulary()
+TRAINING = FamilyVocabulary("training", "training step")
+SERVING = FamilyVocabulary(
     "serving",
     "batch of requests",
     headline=("ttft_s", "tpot_s", "tokens_per_s"),
     metrics={"time_s": ("Batch time", "s")},
 )
-OPEN_SERVING = Words(
+OPEN_SERVING = FamilyVocabulary(
     "serving",
     "batch of requests",
     headline=("ttft_s", "ttft_p99_s", "tpot_s", "tpot_p99_s", "e2e_p99_s", "requests_per_s", "tokens_per_s"),
@@ -90,7 +90,7 @@ class AbstractWorkload(Module):
     """
 
     plan_class: ClassVar[type[AbstractPlan]] = AbstractModelPlan
-    words: ClassVar[Words] = OTHERS
+    words: ClassVar[FamilyVocabulary] = OTHERS
 
     model: eqx.AbstractVar[Any]  # has a `name`; the rest is the family's own
     precision: eqx.AbstractVar[Precision]

@@ -23,7 +23,7 @@ from .plan import Layout
 from .prefixes import PrefixCaching, PrefixHits, computed_cv, keys_before
 from .schedule import Op, Pass, Priced, Timeline, TransferOp, one_pass
 from .served import AbstractServing
-from .steady_state import FULLEST, SOME_IDLE, Company, Lockstep, Rhythm, SteadyState, steady_state
+from .steady_state import FULLEST, SOME_IDLE, GroupPrompts, Lockstep, Rhythm, SteadyState, steady_state
 from .transformer import Transformer
 
 
@@ -215,7 +215,7 @@ class AbstractContinuousServing(AbstractServing):
         """Attention groups that step together: those of all replicas that share experts."""
         return layout.plan.attention_dp * (at_least(layout.sharing, 1.0) if self.model.has_experts else 1.0)
 
-    def company(self, layout: Layout, decodes: Array) -> Company:
+    def company(self, layout: Layout, decodes: Array) -> GroupPrompts:
         """Prompts that groups that step together bring each other, where each decodes so many sequences [n]."""
         rhythm, groups = self.rhythm(layout), self.step_groups(layout)
         varies, kinds = self.computed_cv(), self.computed_lengths()
@@ -226,7 +226,7 @@ class AbstractContinuousServing(AbstractServing):
         idle = at_least(1 - share, SOME_IDLE)
         nobody = idle ** at_least(groups - 1, 0.0)
         alike = jnp.where(groups > 1, share / (1 - idle * nobody), 1.0)
-        return Company(1 - nobody, state.tokens * jnp.ones_like(decodes), alike, idle)
+        return GroupPrompts(1 - nobody, state.tokens * jnp.ones_like(decodes), alike, idle)
 
     def clients_of_group(self, layout: Layout) -> Array:
         """Requests that are open at a time in one attention group, on one stage of the pipeline."""

@@ -10,7 +10,7 @@ from ...core.fields import Module, integer, quantity, static
 from ...core.smooth import at_least
 from ..hardware import Work
 from ..networks.fabrics import Group
-from .base import AbstractWorkload, Words
+from .base import AbstractWorkload, FamilyVocabulary
 from .layer_operations import Precision
 from .lowering import indivisible
 from .plan import Layout
@@ -92,7 +92,7 @@ class ImageSampling(AbstractWorkload):
     """
 
     plan_class: ClassVar[type[AbstractPlan]] = ImagePlan
-    words: ClassVar[Words] = Words(
+    words: ClassVar[FamilyVocabulary] = FamilyVocabulary(
         "sampling", "batch of images", "image", ("time_s", "images_per_s", "denoising_step_s"),
         metrics={
             "time_s": ("Time to an image", "s"), "images_per_s": ("Images per second", "count"),

@@ -15,7 +15,15 @@ from .plan import AbstractModelPlan, Layout
 from .schedule import KV_TRANSFER, CommOp, Op, Pass, Priced, Timeline, one_pass, total
 from .steady_state import FULLEST, chunks, whole_chunks
 
-__all__ = ["AbstractPromptPool", "AbstractTwoPools", "DisaggregatedServing", "Filling", "Waits", "either", "waits_of"]
+__all__ = [
+    "AbstractPromptPool",
+    "AbstractTwoPools",
+    "DisaggregatedServing",
+    "PrefillStepTimes",
+    "Waits",
+    "either",
+    "waits_of",
+]
 
 
 # A pool of accelerators that computes prompts for others that decode: steps, memory, rules, and the way of a cache.
@@ -237,7 +245,7 @@ def either(layout: Layout, together: Timeline, apart: Timeline) -> Timeline:
 ROUNDS = 8  # of the fixed point of E[n]; chosen against the same simulations
 
 
-class Filling(NamedTuple):
+class PrefillStepTimes(NamedTuple):
     """Steps of an engine: seconds of a mean prompt alone, of one in full steps, of a full step; prompts in a full step,
     at least 1; share of prompts that are no multiple of a step."""
 
@@ -263,7 +271,7 @@ class Waits(NamedTuple):
         return self.gate_s + self.late * self.queue_s
 
 
-def waits_of(steps: Filling, rate: Array, engines: Array, arrival_cv: Array, own_cv2: Array) -> Waits:
+def waits_of(steps: PrefillStepTimes, rate: Array, engines: Array, arrival_cv: Array, own_cv2: Array) -> Waits:
     """Waits of a prompt beyond the steps it takes alone.
 
     Args:
@@ -410,7 +418,7 @@ class AbstractTwoPools(AbstractPromptPool):
         """Mean wait, as multiples of the seconds of a prompt alone and of one in full steps."""
 
         def found(filled: Array) -> Array:
-            steps = Filling(jnp.ones_like(filled), filled, filled * cut.room / cut.filled, cut.room, cut.rest)
+            steps = PrefillStepTimes(jnp.ones_like(filled), filled, filled * cut.room / cut.filled, cut.room, cut.rest)
             return waits_of(steps, load * engines / filled, engines, self.arrival_cv, self.computed_cv() ** 2).mean
 
         short, one = cut.room > 1, jnp.ones_like(cut.room)

@@ -21,23 +21,45 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
-from ...core.matrix_slopes import Moving, stored_matrix, stored_product
+from ...core.matrix_slopes import MovingLeaves, stored_matrix, stored_product
 from ...core.smooth import at_least, bounded
 from ...jaxprs.evaluator import interpreted
-from .base import OPEN_SERVING, Words
+from .base import OPEN_SERVING, FamilyVocabulary
 from .continuous import AbstractContinuousServing
 from .kinds import table_of
 from .mixed_step import MixedStep
 from .open_loop import Demand, OpenLoop, Times, open_loop
 from .plan import Layout
 from .schedule import Op, Pass, Priced, Timeline, alongside, one_pass
-from .steady_state import FULLEST, SOME_IDLE, Company
+from .steady_state import FULLEST, SOME_IDLE, GroupPrompts
 
 __all__ = [
-    "ENGINE", "FOREVER_S", "HELPS", "SHORTER", "SLO", "SLO_SHARES", "AbstractGoodputServing",
-    "AbstractOpenServing", "AbstractServingAtRate", "Answered", "Answering", "Goodput", "GoodputServing",
-    "NodeTimes", "RateLimit", "ServingAtRate", "below_the_floor", "between", "check_kept", "check_stable",
-    "goodput", "most_at", "over_the_rate", "shares_at", "sustained", "used_shares",
+    "ENGINE",
+    "FOREVER_S",
+    "HELPS",
+    "SHORTER",
+    "SLO",
+    "SLO_SHARES",
+    "AbstractGoodputServing",
+    "AbstractOpenServing",
+    "AbstractServingAtRate",
+    "Answering",
+    "Goodput",
+    "GoodputResult",
+    "GoodputServing",
+    "NodeTimes",
+    "RateLimit",
+    "ServingAtRate",
+    "below_the_floor",
+    "between",
+    "check_kept",
+    "check_stable",
+    "goodput",
+    "most_at",
+    "over_the_rate",
+    "shares_at",
+    "sustained",
+    "used_shares",
 ]  # fmt: skip
 
 
@@ -105,7 +127,7 @@ class Answering(Protocol):
         ...
 
 
-class OneEngine(NamedTuple):
+class EngineLoad(NamedTuple):
     """Steps of an engine and who asks it; the demand's own rate does not count."""
 
     times: Times
@@ -118,7 +140,7 @@ class OneEngine(NamedTuple):
 
 def used_shares(times: Times, demand: Demand, agreed: SLO, rate: Array) -> dict[str, Array]:
     """Used shares of the SLO's limits and of the engine, at a rate."""
-    return agreed.used(OneEngine(times, demand).seen(rate), rate)
+    return agreed.used(EngineLoad(times, demand).seen(rate), rate)
 
 
 shares_at = jax.jit(used_shares)
@@ -137,7 +159,7 @@ def goodput(times: Times, demand: Demand, agreed: SLO) -> Goodput:
         demand: who asks; its rate does not count.
         agreed: limits.
     """
-    return _between(OneEngine(times, demand), agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
+    return _between(EngineLoad(times, demand), agreed, (jnp.asarray(math.log(LEAST)), math.log(SPAN)), HALVINGS)
 
 
 def most_at(asked: Answering, agreed: RateLimit, most: Array) -> Goodput:
@@ -196,7 +218,7 @@ def _(
     """Implicit function theorem: one evaluation at the root, along its rate and each number that moves."""
     asked, agreed, low = primals
     result, seen = _last_round(asked, agreed, low, span, halvings)
-    moving = Moving(primals, tangents)
+    moving = MovingLeaves(primals, tangents)
 
     def around(at: Array) -> tuple[Array, OpenLoop]:
         asked, agreed, _ = moving.tree(at[1:])
@@ -308,11 +330,11 @@ class Engines(NamedTuple):
 
     def seen(self, rate: Array, solved: Any = None) -> OpenLoop:
         """At so many requests/s of all engines together."""
-        own = OneEngine(self.times, self.demand).seen(rate / self.count, solved)
+        own = EngineLoad(self.times, self.demand).seen(rate / self.count, solved)
         return own.noticing(self.ahead).accepting(self.accepted)
 
 
-class Answered(NamedTuple):
+class GoodputResult(NamedTuple):
     """Requests/s of all engines, what they see, metrics of its own, used shares of what bounds it."""
 
     rate: Array
@@ -389,7 +411,7 @@ class AbstractOpenServing(AbstractContinuousServing):
     Source: closed form of this package, held against `simulation.serving`.
     """
 
-    words: ClassVar[Words] = OPEN_SERVING
+    words: ClassVar[FamilyVocabulary] = OPEN_SERVING
 
     arrival_cv: Float[Array, "*b"] = quantity(high=10.0, default=1.0, doc="variation of gaps between arrivals")
 
@@ -401,7 +423,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         between = [most ** (row / last) for row in range(1, last)]
         return jnp.stack([one, *between, most]), jnp.stack([0 * one, at_least(chunk / SHORTER, 1.0), chunk])
 
-    def company_of_nodes(self, layout: Layout) -> Company:
+    def company_of_nodes(self, layout: Layout) -> GroupPrompts:
         """Company at each priced number of decodes."""
         return self.company(layout, self.nodes(layout)[0])
 
@@ -479,7 +501,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         )  # fmt: skip
 
     @abc.abstractmethod
-    def answered(self, asked: Answering, most: Array) -> Answered:
+    def answered(self, asked: Answering, most: Array) -> GoodputResult:
         """At which rate, of at most so many requests/s, and what is seen there."""
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
@@ -503,7 +525,7 @@ class AbstractOpenServing(AbstractContinuousServing):
         weight = weight + alone * ((1 - crowd) * own + crowd * usual)
         return self.told(passes, weight, answered._replace(rate=rate), layout)
 
-    def told(self, passes: Pass, weight: Array, answered: Answered, layout: Layout) -> Timeline:
+    def told(self, passes: Pass, weight: Array, answered: GoodputResult, layout: Layout) -> Timeline:
         """Timeline of `weight` of each priced step, over as many rounds as an answer takes."""
         rate, seen, more, usage = answered
         rounds = self.rhythm(layout).steps * layout.plan.pp
@@ -552,13 +574,13 @@ class AbstractServingAtRate(AbstractOpenServing):
 
     arrivals_per_s: Float[Array, "*b"] = quantity(low=1e-9, high=1e12, default=1.0)
 
-    def answered(self, asked: Answering, most: Array) -> Answered:
+    def answered(self, asked: Answering, most: Array) -> GoodputResult:
         """At the given rate; where sequences find no place in the long run, they wait for ever."""
         del most
         seen = asked.seen(self.arrivals_per_s)
         late = jnp.where(seen.fill > 1, LATE_S * (seen.fill - 1), 0.0)
         used = {"prompts": seen.load / FULLEST, "decodes": seen.fill}
-        return Answered(self.arrivals_per_s, seen.later(late), {}, used)
+        return GoodputResult(self.arrivals_per_s, seen.later(late), {}, used)
 
 
 class AbstractGoodputServing(AbstractOpenServing):
@@ -575,7 +597,7 @@ class AbstractGoodputServing(AbstractOpenServing):
         earlier = dataclasses.replace(self.slo, ttft_s=self.slo.ttft_s / first_token)
         return dataclasses.replace(self, slo=earlier)
 
-    def answered(self, asked: Answering, most: Array) -> Answered:
+    def answered(self, asked: Answering, most: Array) -> GoodputResult:
         """At the largest rate."""
         host = self.first_overhead_s()
         left = dataclasses.replace(self.slo, ttft_s=at_least(self.slo.ttft_s - host, LEAST_LEFT_S))
@@ -586,7 +608,7 @@ class AbstractGoodputServing(AbstractOpenServing):
             name.removesuffix("_s"): jnp.where(share > MET, share, jnp.minimum(share, 1.0))
             for name, share in shares.items()
         }
-        return Answered(result.rate, result.seen, used, limits)
+        return GoodputResult(result.rate, result.seen, used, limits)
 
 
 class ServingAtRate(AbstractServingAtRate):

@@ -74,7 +74,7 @@ def _matches(pattern: str, module: str) -> bool:
     return module == pattern or module.startswith(f"{pattern}.") or f".{pattern}." in f".{module}."
 
 
-class _Ignored:
+class _IgnoredModules:
     """A list of modules that are left alone; plain names are looked up, not tried one by one."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -166,7 +166,7 @@ def _layered(config: Values) -> Asked:
     """ModelOpt's list of a format for each module, or one format and exclusions."""
     listed = config.get("quantized_layers")
     excluded = config.get("exclude_modules", config.get("ignore"))
-    ignored = _Ignored(_words(excluded, "exclude_modules"))
+    ignored = _IgnoredModules(_words(excluded, "exclude_modules"))
     if isinstance(listed, dict) and listed:
         result = {
             module: _algorithm(entry.get("quant_algo") if isinstance(entry, dict) else None)
@@ -187,13 +187,13 @@ def _grouped(config: Values) -> Asked:
     groups, packed = config.get("config_groups"), str(config.get("format", ""))
     if not isinstance(groups, dict) or not groups:
         raise ConfigError("quantization_config.config_groups is missing or no object")
-    ignored, rows = _Ignored(_words(config.get("ignore"), "ignore")), []
+    ignored, rows = _IgnoredModules(_words(config.get("ignore"), "ignore")), []
     for name, group in groups.items():
         if not isinstance(group, dict):
             raise ConfigError(f"quantization_config.config_groups.{name} is no object")
         targets = _words(group.get("targets", ["Linear"]), f"config_groups.{name}.targets")
         scheme = _scheme(group, f"config_groups.{name}", str(group.get("format") or packed))
-        rows.append(("Linear" in targets or "MoE" in targets, _Ignored(targets), scheme))
+        rows.append(("Linear" in targets or "MoE" in targets, _IgnoredModules(targets), scheme))
 
     def of(module: str) -> str | None:
         if ignored(module):
@@ -225,7 +225,7 @@ def _asked(config: Values) -> Asked:
     if method == "compressed-tensors":
         return _grouped(config)
     left = config.get("modules_to_not_convert", config.get("ignored_layers", config.get("exclude")))
-    ignored = _Ignored([*_words(left, "modules_to_not_convert"), "lm_head"])
+    ignored = _IgnoredModules([*_words(left, "modules_to_not_convert"), "lm_head"])
     if method == "quark":
         scheme = config.get("global_quant_config")
         if not isinstance(scheme, dict) or not isinstance(scheme.get("weight"), dict):

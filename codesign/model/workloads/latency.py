@@ -9,10 +9,18 @@ from jaxtyping import Array
 
 from ...core.smooth import bounded, lower, upper
 from .mean_step import Demand, EngineStep, Times, prompt_steps
-from .quantiles import Percentiles, Sought, Summed, gamma_quantiles, moments, normal_quantiles, tail_quantiles
+from .quantiles import (
+    MixtureComponent,
+    Percentiles,
+    QuantileBrackets,
+    gamma_quantiles,
+    moments,
+    normal_quantiles,
+    tail_quantiles,
+)
 
 __all__ = [
-    "EVEN", "Crowds", "PlaceWait", "TokenTimes", "alone", "beside_by_kinds", "binned", "carried_by_kinds",
+    "EVEN", "Crowds", "SlotWait", "TokenTimes", "alone", "beside_by_kinds", "binned", "carried_by_kinds",
     "crowds_at", "first_token", "others", "place_wait", "token_times",
 ]  # fmt: skip
 
@@ -160,7 +168,7 @@ LEAST_LEFT = 1e-4  # of the places: beyond it nobody's wait has an end
 LEAST_GROWTH = 1e-6  # of a step, from no place taken to all
 
 
-class PlaceWait(NamedTuple):
+class SlotWait(NamedTuple):
     """Probability that all places are taken, mean of the wait where they are, and `load` of all: too much at 1."""
 
     late: Array
@@ -178,7 +186,7 @@ class PlaceWait(NamedTuple):
         return self.late * (2 - self.late) * self.seconds**2
 
 
-def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
+def place_wait(times: Times, demand: Demand, at: EngineStep) -> SlotWait:
     """Wait for a place of one engine, whose mean step is `at`."""
     most, steps = demand.most, demand.steps + prompt_steps(demand)
     tokens = lower(demand.rate * at.mean * demand.computed / at.share, demand.chunk)
@@ -195,7 +203,7 @@ def place_wait(times: Times, demand: Demand, at: EngineStep) -> PlaceWait:
     fewer = _all_over(most / clump, demand.rate * steps * grows / most, full / grows - 1)
     late = 1 / (1 + left * fewer)
     varied = demand.arrival_cv**2 + (demand.output_cv * demand.steps / steps) ** 2
-    return PlaceWait(late, steps * full / most / left * 0.5 * varied, load)
+    return SlotWait(late, steps * full / most / left * 0.5 * varied, load)
 
 
 def _all_over(places: Array, ratio: Array, start: Array) -> Array:
@@ -273,14 +281,14 @@ def crowds_at(times: Times, demand: Demand, at: EngineStep, decodes: Array) -> C
     return Crowds(seconds, likely)
 
 
-class Met(NamedTuple):
+class ArrivalSteps(NamedTuple):
     """Steps that run when somebody comes, none first: seconds, and how likely each is."""
 
     seconds: Array
     likely: Array
 
 
-def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
+def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> ArrivalSteps:
     """Steps that a request finds running: one that comes in a clump finds another, and its prompt, more often."""
     idle = alone(decodes, others(demand.arrival_cv, decodes))
     before = 0.5 * at.plain * (1 - idle)
@@ -293,10 +301,10 @@ def _met(demand: Demand, at: EngineStep, crowds: Crowds, decodes: Array) -> Met:
     shares = jnp.concatenate([jnp.zeros(1), plain[None], mixed * by_length])
     busy = plain + mixed
     shares = jnp.concatenate([(1 - busy)[None], shares[1:]])
-    return Met(jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds]), shares)
+    return ArrivalSteps(jnp.concatenate([jnp.zeros(1), at.plain[None], crowds.seconds]), shares)
 
 
-class BesideIt(NamedTuple):
+class CoArrivals(NamedTuple):
     """Others that come in the step that somebody comes in: tokens, how likely; those of a clump who are in front."""
 
     tokens: Array
@@ -304,7 +312,7 @@ class BesideIt(NamedTuple):
     ahead: Array
 
 
-def _beside(demand: Demand, seconds: Array) -> BesideIt:
+def _beside(demand: Demand, seconds: Array) -> CoArrivals:
     """Nobody, few or many; [number of these, steps]."""
     usual = demand.rate * seconds
     more = others(demand.arrival_cv, 0.5 * usual)
@@ -316,15 +324,20 @@ def _beside(demand: Demand, seconds: Array) -> BesideIt:
     clump = upper(more, 0.0) / upper(usual + 2 * upper(more, 0.0), 1e-12)
     if demand.prompts is not None:
         tokens, likely = beside_by_kinds(demand, demand.prompts, nobody, mean * some)
-        return BesideIt(tokens, likely, clump)
+        return CoArrivals(tokens, likely, clump)
     counts = [jnp.zeros_like(mean), *(upper(mean + way * spread, 0.0) for _, way in (FEW, MANY))]
     likely = [nobody, *(part * (1 - nobody) for part, _ in (FEW, MANY))]
-    return BesideIt(demand.input_tokens * jnp.stack(counts), jnp.stack(likely), clump)
+    return CoArrivals(demand.input_tokens * jnp.stack(counts), jnp.stack(likely), clump)
 
 
 def first_token(
-    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, places: PlaceWait, found: Sought | None = None
-) -> tuple[Percentiles, Array, Sought]:
+    times: Times,
+    demand: Demand,
+    at: EngineStep,
+    crowds: Crowds,
+    places: SlotWait,
+    found: QuantileBrackets | None = None,
+) -> tuple[Percentiles, Array, QuantileBrackets]:
     """Mean and percentiles, variance, and where percentiles were found.
 
     Who waits for a place waits for prompts as long as others on average.
@@ -366,7 +379,7 @@ def first_token(
     if demand.prompts is not None:
         late = jnp.broadcast_to(_late_behind(met, late), own.shape).ravel()
         behind = wait / upper(weight.ravel() @ late, LEAST_LATE)
-    result = Summed(own.ravel(), left.ravel(), weight.ravel(), late, behind)
+    result = MixtureComponent(own.ravel(), left.ravel(), weight.ravel(), late, behind)
     waits = result._replace(late=jnp.asarray(1.0), seconds=places.seconds + wait)
     waits = waits.gathered(own[0].size)
     parts = result.likely(1 - places.late), waits.likely(places.late)
@@ -374,7 +387,7 @@ def first_token(
     return Percentiles(mean, *told), moments(*parts)[1], found
 
 
-def _late_behind(met: Met, late: Array) -> Array:
+def _late_behind(met: ArrivalSteps, late: Array) -> Array:
     """Probability of waiting further, by the step met: behind the fullest steps, since others leave nothing over."""
     longer = jnp.cumsum(met.likely[::-1])[::-1] - met.likely
     return bounded((late - longer) / upper(met.likely, 1e-12), 0.0, 1.0)
@@ -433,7 +446,7 @@ class Delays(NamedTuple):
 
 
 def token_times(
-    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, slope: Array, places: PlaceWait
+    times: Times, demand: Demand, at: EngineStep, crowds: Crowds, slope: Array, places: SlotWait
 ) -> TokenTimes:
     """
     Args:

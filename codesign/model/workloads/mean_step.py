@@ -17,14 +17,23 @@ from jaxtyping import Array, Float
 
 from ...core.fields import Module, quantity
 from ...core.jax_typed import traced_for_all
-from ...core.matrix_slopes import Moving, matrix
+from ...core.matrix_slopes import MovingLeaves, matrix
 from ...core.smooth import TINY, bounded, lower, upper
 from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share
 
 __all__ = [
-    "BesideHost", "Demand", "EngineStep", "LongerContexts", "RooflineTimes", "Settled", "TableTimes", "Times",
-    "engine_step", "prompt_steps", "settled_step",
+    "Demand",
+    "EngineStep",
+    "HostOverlap",
+    "LongerContexts",
+    "RooflineTimes",
+    "StepFixedPoint",
+    "TableTimes",
+    "Times",
+    "engine_step",
+    "prompt_steps",
+    "settled_step",
 ]  # fmt: skip
 
 
@@ -71,7 +80,7 @@ class TableTimes(Module):
         return jnp.interp(decodes, self.decodes, rows) + reading + self.pair_s * prompt_tokens * keys
 
 
-class BesideHost(Module):
+class HostOverlap(Module):
     """Steps whose engine prepares one beside the one before: the longer of both times."""
 
     device: Times
@@ -235,7 +244,7 @@ def _lost(mean: Array, cv: Array, chunk: Array) -> Array:
     return upper(count - mean / chunk, 0.0)
 
 
-class _Around(NamedTuple):
+class _LinearisedStep(NamedTuple):
     """An engine step and the share told where it is assumed, and the slopes of its length and of that share.
 
     by_*: (length, share told) along the step assumed, decodes following; along the share assumed; along decodes alone.
@@ -265,7 +274,7 @@ class _Around(NamedTuple):
         return self.by_decodes[0] + self.by_share[0] * follows
 
 
-def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tuple[Array, Array]) -> _Around:
+def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tuple[Array, Array]) -> _LinearisedStep:
     """Answers that are asked of a step and a share, from seconds and their slopes along decodes and tokens."""
     (plain, mixed, _), (plains, mixes, _) = seconds, jnp.stack(along, axis=-1)
     decodes, more = jax.jvp(lambda step: _decodes(demand, step), (step,), (jnp.ones_like(step),))
@@ -277,7 +286,7 @@ def _judged(demand: Demand, step: Array, share: Array, seconds: Array, along: tu
 
     first = both(plains[0] * more, mixes[0] * more + mixes[1] * longer)
     second = both(plains[1] * fewer, mixes[1] * fewer)
-    return _Around(
+    return _LinearisedStep(
         _engine_step(demand, share, decodes, seconds), told, (first[0], first[1] + by_step),
         (second[0] + mixed - plain, second[1] + by_share), both(plains[0], mixes[0]),
     )  # fmt: skip
@@ -290,12 +299,12 @@ def _seconds(times: Times, demand: Demand, step: Array, share: Array) -> tuple[A
     return seconds, (slopes[:, 0], slopes[:, 1])
 
 
-def _around(times: Times, demand: Demand, step: Array, share: Array) -> _Around:
+def _around(times: Times, demand: Demand, step: Array, share: Array) -> _LinearisedStep:
     """Answers that are asked of a pair of a step and a share, each part of it evaluated once."""
     return _judged(demand, step, share, *_seconds(times, demand, step, share))
 
 
-class Settled(NamedTuple):
+class StepFixedPoint(NamedTuple):
     """The step at which all agrees, how one more decode lengthens it, and whether length and share are free to move.
 
     step, share: as they are assumed; `free`: 1, or 0 where a bound holds them.
@@ -309,7 +318,7 @@ class Settled(NamedTuple):
 
 
 @jax.custom_jvp
-def settled_step(times: Times, demand: Demand, found: Settled | None = None) -> Settled:
+def settled_step(times: Times, demand: Demand, found: StepFixedPoint | None = None) -> StepFixedPoint:
     """The least mean step at which all agrees, with the derivatives of the solution.
 
     Rounds of Newton's method in the step alone, then in both; the last round says what is there. None of them where
@@ -334,14 +343,16 @@ def settled_step(times: Times, demand: Demand, found: Settled | None = None) -> 
         told = _told(demand, step, share, here.plain, here.mixed)
         return bounded(step * jnp.exp(bounded(way, -FURTHEST, FURTHEST)), start, most), 0.5 * (share + told)
 
-    def together(_: Any, found: tuple[tuple[Array, Array], Settled]) -> tuple[tuple[Array, Array], Settled]:
+    def together(
+        _: Any, found: tuple[tuple[Array, Array], StepFixedPoint]
+    ) -> tuple[tuple[Array, Array], StepFixedPoint]:
         step, share = found[0]
         around = _around(times, demand, step, share)
         way = around.closer(step, around.missed(step))
         longer, more = step * (1 + bounded(way[0], -0.3, 0.3)), share + bounded(way[1], -0.3, 0.3)
         free = (longer > start) & (longer < most), (more > 1e-12) & (more < 1)
         moves = tuple(jnp.where(one, jnp.ones_like(way), 0.0) for one, way in zip(free, way, strict=True))
-        told = Settled(step, share, around.at, around.slope(), (moves[0], moves[1]))
+        told = StepFixedPoint(step, share, around.at, around.slope(), (moves[0], moves[1]))
         return (bounded(longer, start, most), bounded(more, 1e-12, 1.0)), told
 
     load = lower(demand.rate * start * demand.computed / demand.chunk, FULLEST)
@@ -351,10 +362,10 @@ def settled_step(times: Times, demand: Demand, found: Settled | None = None) -> 
 
 
 @functools.partial(settled_step.defjvp, symbolic_zeros=True)
-def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Settled, Settled]:
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[StepFixedPoint, StepFixedPoint]:
     """Implicit function theorem: what agrees no longer where the arguments move, and how far that moves the rest."""
     result, known = settled_step(*primals), primals[:2]
-    moving, none = Moving(known, tangents[:2]), jnp.zeros_like(result.step)
+    moving, none = MovingLeaves(known, tangents[:2]), jnp.zeros_like(result.step)
 
     def missed(at: Array) -> tuple[Array, Array]:
         times, demand = moving.tree(at)
@@ -371,4 +382,4 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Settled, Set
     )
     along = result.step * ways[0] * result.free[0], ways[1] * result.free[1]
     at, slope = jax.jvp(told, (moving.at, result.step, result.share), (moving.way, *along))[1]
-    return result, Settled(*along, at, slope, (none, none))
+    return result, StepFixedPoint(*along, at, slope, (none, none))

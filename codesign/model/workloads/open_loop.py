@@ -16,21 +16,28 @@ from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
 from ...core.smooth import lower
-from .latency import PlaceWait, crowds_at, first_token, place_wait, token_times
-from .mean_step import Demand, EngineStep, RooflineTimes, Settled, TableTimes, Times, prompt_steps, settled_step
-from .quantiles import Percentiles, Sought, gamma_quantiles, lognormal_quantiles
+from .latency import SlotWait, crowds_at, first_token, place_wait, token_times
+from .mean_step import Demand, EngineStep, RooflineTimes, StepFixedPoint, TableTimes, Times, prompt_steps, settled_step
+from .quantiles import Percentiles, QuantileBrackets, gamma_quantiles, lognormal_quantiles
 
 __all__ = [
-    "Demand", "EngineStep", "OpenLoop", "Percentiles", "RooflineTimes", "SettledLoop", "TableTimes", "Times",
+    "Demand",
+    "EngineStep",
+    "LoopFixedPoint",
+    "OpenLoop",
+    "Percentiles",
+    "RooflineTimes",
+    "TableTimes",
+    "Times",
     "open_loop",
 ]  # fmt: skip
 
 
-class SettledLoop(NamedTuple):
+class LoopFixedPoint(NamedTuple):
     """Solutions that an evaluation has found by rounds; one at the same numbers, for slopes, needs no rounds then."""
 
-    settled: Settled
-    first: Sought
+    settled: StepFixedPoint
+    first: QuantileBrackets
 
 
 class OpenLoop(NamedTuple):
@@ -45,7 +52,7 @@ class OpenLoop(NamedTuple):
     load: Array
     fill: Array
     step_s: Array
-    places: PlaceWait
+    places: SlotWait
     solved: Any = None
 
     def later(self, seconds: Array | float) -> "OpenLoop":
@@ -63,7 +70,7 @@ class OpenLoop(NamedTuple):
 
 
 @traced_for_all
-def open_loop(times: Times, demand: Demand, solved: SettledLoop | None = None) -> OpenLoop:
+def open_loop(times: Times, demand: Demand, solved: LoopFixedPoint | None = None) -> OpenLoop:
     """Means and percentiles of one engine.
 
     Args:
@@ -83,7 +90,7 @@ def open_loop(times: Times, demand: Demand, solved: SettledLoop | None = None) -
     fill = demand.rate * (demand.steps + prompt_steps(demand)) * step / demand.most
     told = tokens.percentiles()
     return OpenLoop(
-        ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places, SettledLoop(settled, first)
+        ttft, told, both, variance, decodes, at.share, at.asked, fill, step, places, LoopFixedPoint(settled, first)
     )
 
 

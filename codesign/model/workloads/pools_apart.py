@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.jax_typed import traced_for_all
-from .disaggregated import Filling, waits_of
+from .disaggregated import PrefillStepTimes, waits_of
 from .latency import EVEN
-from .open_loop import Demand, OpenLoop, Percentiles, SettledLoop, Times, open_loop, whole
-from .quantiles import Sought, Summed, above, lognormal, moments, tail_quantiles
+from .open_loop import Demand, LoopFixedPoint, OpenLoop, Percentiles, Times, open_loop, whole
+from .quantiles import MixtureComponent, QuantileBrackets, above, lognormal, moments, tail_quantiles
 from .steady_state import FULLEST
 
 __all__ = ["decodes_of", "pools_apart", "prompt_s"]
@@ -51,7 +51,7 @@ def pools_apart(
     engines: tuple[Array, Array],
     transfer_s: Array,
     seen: float | Array = 0.5,
-    solved: tuple[SettledLoop, Sought] | None = None,
+    solved: tuple[LoopFixedPoint, QuantileBrackets] | None = None,
 ) -> OpenLoop:
     """Latencies where `demand.rate` is that of both pools together; `load` of the engines or of their links.
 
@@ -68,7 +68,7 @@ def pools_apart(
     own = (weight * seconds**2).sum() / steps.alone_s**2 - 1
     found_s = waits_of(steps, demand.rate, engines[0], demand.arrival_cv, own)
     asked, load = found_s.load, jnp.minimum(found_s.load, FULLEST)
-    queue = Summed(begins, spread + 2 * found_s.gate_s, weight, found_s.late, found_s.queue_s)
+    queue = MixtureComponent(begins, spread + 2 * found_s.gate_s, weight, found_s.late, found_s.queue_s)
     leave = 1 + (1 - load**2) * (demand.arrival_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), arrival_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
@@ -93,7 +93,7 @@ def pools_apart(
     )  # fmt: skip
 
 
-def _filling(times: Times, demand: Demand, alone_s: Array) -> Filling:
+def _filling(times: Times, demand: Demand, alone_s: Array) -> PrefillStepTimes:
     """Steps of an engine that fills them."""
     none, share, length = jnp.asarray(0.0), jnp.ones(1), lognormal(demand.input_cv)
     if demand.prompts is not None:
@@ -104,7 +104,7 @@ def _filling(times: Times, demand: Demand, alone_s: Array) -> Filling:
     filled = (share * parts * steps).sum()
     room = jnp.maximum(demand.chunk / demand.input_tokens, 1.0)
     rests = (share * (jnp.abs(parts - jnp.round(parts)) > 1e-6)).sum()
-    return Filling(alone_s, filled, filled / (share * parts).sum(), room, rests)
+    return PrefillStepTimes(alone_s, filled, filled / (share * parts).sum(), room, rests)
 
 
 def _prompts(times: Times, demand: Demand) -> tuple[Array, Array, Array, Array]:

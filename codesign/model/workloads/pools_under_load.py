@@ -16,8 +16,8 @@ from .goodput import (
     AbstractGoodputServing,
     AbstractOpenServing,
     AbstractServingAtRate,
-    Answered,
     Answering,
+    GoodputResult,
     NodeTimes,
     between,
     most_at,
@@ -258,14 +258,16 @@ class DisaggregatedClients(AbstractPoolsUnderLoad):
     arrival_cv: Float[Array, "*b"] = quantity(high=10.0, default=0.0, doc="variation of gaps between requests")
     clients: Lockstep = eqx.field(default_factory=Lockstep)
 
-    def answered(self, asked: Answering, most: Array) -> Answered:
+    def answered(self, asked: Answering, most: Array) -> GoodputResult:
         """At the rate of the clients."""
         received, issued = self.received_s(), self.issuing_s()
         if isinstance(asked, TwoQueues):  # the second host, which nothing is issued beside, is in what they see
             issued = issued + received
         loop = ClosedLoop(self.concurrency, received, issued, self.clients)
         rate, seen = loop.answered(asked, most)
-        return Answered(rate, seen.later(-self.first_overhead_s()), {}, {})  # `_seen` adds it, as nothing would hide it
+        return GoodputResult(
+            rate, seen.later(-self.first_overhead_s()), {}, {}
+        )  # `_seen` adds it, as nothing would hide it
 
     def _seen(self, layout: Layout, seen: OpenLoop, requests: Array) -> dict[str, Array]:
         """Metrics by name; all clients have a request open, whoever waits."""

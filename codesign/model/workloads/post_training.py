@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ...core.errors import ConfigError
 from ...core.fields import Module, integer, quantity, static, switch
 from ...core.smooth import at_least, at_most, ceil, maximum
-from .base import AbstractWorkload, Words
+from .base import AbstractWorkload, FamilyVocabulary
 from .continuous import ContinuousServing
 from .engine_memory import EngineMemory
 from .layer_operations import Precision
@@ -32,7 +32,7 @@ from .post_training_plan import (
     as_trained,
     renamed,
 )
-from .response_lengths import LEVELS, Drained, ResponseLengths, cut_lengths, drained
+from .response_lengths import LEVELS, DrainingBatch, ResponseLengths, cut_lengths, drained
 from .schedule import CommOp, Op, Pass, Priced, Timeline, TransferOp, one_pass, total
 from .training import Training
 from .training_memory import Classes, TrainerBuffers, near_bytes
@@ -45,7 +45,7 @@ SCORING, SWITCHING = "scoring", "switching"
 TRAINER = ("forward", "backward", "recompute", "gradients", "parameters", "optimizer")
 STATE = ("weights", "gradients", "optimizer")  # of the trainer, which it keeps between steps
 
-WORDS = Words(
+WORDS = FamilyVocabulary(
     "RL post-training",
     "training step",
     headline=("time_s", "rollout_s", "training_s", "weight_sync_s", "tokens_per_s"),
@@ -125,7 +125,7 @@ class RlPostTraining(AbstractWorkload):
     """
 
     plan_class: ClassVar[type[AbstractPlan]] = PostTrainingPlan
-    words: ClassVar[Words] = WORDS
+    words: ClassVar[FamilyVocabulary] = WORDS
 
     model: Transformer
     prompts: Float[Array, "*b"] = integer(low=1.0, high=1e9, doc="of one step")
@@ -234,7 +234,7 @@ class RlPostTraining(AbstractWorkload):
             self.launch_s, forward_only=scoring, buffers=self.buffers,
         )  # fmt: skip
 
-    def drain(self, layout: Layout) -> Drained:
+    def drain(self, layout: Layout) -> DrainingBatch:
         """Decode steps of a step's rollouts on one engine."""
         theirs = as_generated(layout)
         each = self.count() / theirs.dp

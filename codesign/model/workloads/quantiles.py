@@ -17,9 +17,9 @@ from ...core.smooth import TINY, bounded, lower, upper
 
 __all__ = [
     "SHARES",
+    "MixtureComponent",
     "Percentiles",
-    "Sought",
-    "Summed",
+    "QuantileBrackets",
     "above",
     "gamma_quantiles",
     "lognormal",
@@ -98,7 +98,7 @@ def tailed(cv: Array) -> tuple[Array, Array]:
     return drawn / (drawn * likely).sum(), likely
 
 
-class Summed(NamedTuple):
+class MixtureComponent(NamedTuple):
     """Component of a mixture distribution: a sum of three terms.
 
     base: numbers, one of which is drawn with probability `weight`, which sum to 1 over all parts.
@@ -113,7 +113,7 @@ class Summed(NamedTuple):
     late: Array
     seconds: Array
 
-    def likely(self, share: Array) -> "Summed":
+    def likely(self, share: Array) -> "MixtureComponent":
         """Copy with so large a share of the probability."""
         return self._replace(weight=share * self.weight)
 
@@ -121,16 +121,16 @@ class Summed(NamedTuple):
         """From the least of two terms to the most."""
         return (self.base + self.spread).max() - self.base.min()
 
-    def numbered(self) -> "Summed":
+    def numbered(self) -> "MixtureComponent":
         """With no time that is too short to divide by."""
         seconds = upper(self.seconds, jax.lax.stop_gradient(self.range()) / WIDEST + 1e-12)
         return self._replace(spread=upper(self.spread, 1e-3 * seconds + 1e-9), seconds=seconds)
 
-    def over(self, unit: Array) -> "Summed":
+    def over(self, unit: Array) -> "MixtureComponent":
         """Copy in another unit."""
-        return Summed(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
+        return MixtureComponent(self.base / unit, self.spread / unit, self.weight, self.late, self.seconds / unit)
 
-    def gathered(self, each: int) -> "Summed":
+    def gathered(self, each: int) -> "MixtureComponent":
         """One base for so many that follow each other, with mean and variance of what it stands for."""
         base, spread, weight = (value.reshape(-1, each) for value in self[:3])
         likely = upper(weight.sum(1), TINY)
@@ -140,7 +140,7 @@ class Summed(NamedTuple):
         varies = (shares * ((middle - mean[:, None]) ** 2 + spread**2 / 12)).sum(1)
         width = lower(jnp.sqrt(12 * varies + TINY), 2 * mean)  # nothing begins below none
         late = jnp.broadcast_to(self.late, self.base.shape).reshape(-1, each)
-        return Summed(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
+        return MixtureComponent(mean - 0.5 * width, width, likely, (shares * late).sum(1), self.seconds)
 
     def moments(self) -> tuple[Array, Array]:
         """Its shares of the mean and of the mean square."""
@@ -150,7 +150,9 @@ class Summed(NamedTuple):
         return self.weight @ (middle + late), self.weight @ square
 
 
-def tail_quantiles(*parts: Summed, found: "Sought | None" = None) -> tuple[tuple[Array, ...], "Sought"]:
+def tail_quantiles(
+    *parts: MixtureComponent, found: "QuantileBrackets | None" = None
+) -> tuple[tuple[Array, ...], "QuantileBrackets"]:
     """The percentiles of `SHARES` of what is drawn from one of these parts, and where they were found.
 
     Args:
@@ -161,14 +163,14 @@ def tail_quantiles(*parts: Summed, found: "Sought | None" = None) -> tuple[tuple
     return (result[0], result[1], result[2]), found
 
 
-class _Often(NamedTuple):
-    """A `Summed` that is asked for its tail often: shares a second, exponentials of bases and of ends are taken once.
+class _CachedTail(NamedTuple):
+    """The tail of a `MixtureComponent` at many points: shares a second, exponentials of bases and of ends, taken once.
 
     With v the value, b a base, e its end, u the scale: the wait's share of the tail is min(1, exp(e / u) exp(-v / u))
     less the same of b.
     """
 
-    drawn: Summed
+    drawn: MixtureComponent
     origin: Array
     share: Array
     waiting: Array
@@ -176,7 +178,7 @@ class _Often(NamedTuple):
     ends: Array
 
     @classmethod
-    def of(cls, drawn: Summed) -> "_Often":
+    def of(cls, drawn: MixtureComponent) -> "_CachedTail":
         """With no exponential beyond half of `WIDEST` and what spreads add to it."""
         end = drawn.base + drawn.spread
         origin = 0.5 * (drawn.base.min() + end.max())
@@ -194,25 +196,25 @@ class _Often(NamedTuple):
         return self.drawn.weight.sum() - within + scale * waits, -(inside + waits)
 
 
-def _beyond(often: tuple[_Often, ...], value: Array) -> tuple[Array, Array]:
+def _beyond(often: tuple[_CachedTail, ...], value: Array) -> tuple[Array, Array]:
     """Tail of all parts beyond a value, and its slope."""
     tails, slopes = zip(*(one.beyond(value) for one in often), strict=True)
     return sum(tails, jnp.asarray(0.0)), sum(slopes, jnp.asarray(0.0))
 
 
-class Sought(NamedTuple):
+class QuantileBrackets(NamedTuple):
     """Quantiles of parts that are sought: where they are at least and at most, and where they are next asked for."""
 
     low: Array
     high: Array
     at: Array
 
-    def closer(self, often: tuple[_Often, ...], rounds: int) -> "Sought":
+    def closer(self, often: tuple[_CachedTail, ...], rounds: int) -> "QuantileBrackets":
         """After rounds of Newton's method on the logarithm of the tail; what one asks tells all."""
         left = 1 - jnp.asarray(SHARES)
         beyond = jax.vmap(lambda value: _beyond(often, value))
 
-        def body(_: Any, found: Sought) -> Sought:
+        def body(_: Any, found: QuantileBrackets) -> QuantileBrackets:
             low, high, at = found
             tail, slope = beyond(at)
             more = tail > left[:, None]
@@ -220,12 +222,12 @@ class Sought(NamedTuple):
             high = jnp.minimum(high, jnp.where(more, jnp.inf, at).min(1))
             tail = jnp.maximum(tail, 1e-30)
             jump = at - jnp.log(tail / left) * tail / jnp.where(slope < 0, slope, -1e-30)
-            return Sought(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
+            return QuantileBrackets(low, high, jnp.where((jump >= low) & (jump <= high), jump, 0.5 * (low + high)))
 
         return jax.lax.fori_loop(0, rounds, body, self)
 
 
-def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array, Sought]:
+def _quantiles(parts: tuple[MixtureComponent, ...], sought: QuantileBrackets | None) -> tuple[Array, QuantileBrackets]:
     """Quantiles by a last round with all derivatives, from where they are, which is found without any."""
     farthest, longest, least = (
         jax.lax.stop_gradient(functools.reduce(pick, [told(part) for part in parts]))
@@ -236,7 +238,7 @@ def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array,
         )
     )
     unit, left = farthest + longest, 1 - jnp.asarray(SHARES)
-    often = tuple(_Often.of(part.over(unit)) for part in parts)
+    often = tuple(_CachedTail.of(part.over(unit)) for part in parts)
     if sought is None:
         sought = _search(jax.lax.stop_gradient(often), least / unit, farthest / unit, longest / unit)
     result = sought.at
@@ -250,7 +252,7 @@ def _quantiles(parts: tuple[Summed, ...], sought: Sought | None) -> tuple[Array,
     return unit * (result - jnp.where(falls, last, 0.0)), sought
 
 
-def _search(often: tuple[_Often, ...], least: Array, farthest: Array, longest: Array) -> Sought:
+def _search(often: tuple[_CachedTail, ...], least: Array, farthest: Array, longest: Array) -> QuantileBrackets:
     """Quantiles of few numbers that stand for many, then of all, within ends that close in.
 
     Args:
@@ -263,9 +265,9 @@ def _search(often: tuple[_Often, ...], least: Array, farthest: Array, longest: A
     most = jnp.log(jnp.maximum(late / left, 1.0)) * longest
     ends = least * jnp.ones_like(left), 1.0001 * (farthest + most)
     guess = gamma_quantiles(ends[0][0], *moments(*(one.drawn for one in often)))
-    few = tuple(_Often.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in often)
-    guess = Sought(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
-    return Sought(*ends, jnp.clip(guess, *ends)).closer(often, ROUNDS)
+    few = tuple(_CachedTail.of(one.drawn.gathered(_together(one.drawn.base.size))) for one in often)
+    guess = QuantileBrackets(*ends, jnp.clip(guess, *ends)).closer(few, AMONG_FEW).at
+    return QuantileBrackets(*ends, jnp.clip(guess, *ends)).closer(often, ROUNDS)
 
 
 def _together(count: int) -> int:
@@ -273,7 +275,7 @@ def _together(count: int) -> int:
     return max(each for each in range(1, MOST_TOGETHER + 1) if count % each == 0)
 
 
-def moments(*parts: Summed) -> tuple[Array, Array]:
+def moments(*parts: MixtureComponent) -> tuple[Array, Array]:
     """Mean and variance of what is drawn from one of these parts."""
     means, squares = zip(*(part.moments() for part in parts), strict=True)
     mean = sum(means, jnp.asarray(0.0))

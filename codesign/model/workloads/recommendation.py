@@ -11,7 +11,7 @@ from ...core.fields import quantity, switch
 from ...core.smooth import at_least, maximum
 from ...core.units import GB
 from ..hardware import Work
-from .base import AbstractWorkload, Words
+from .base import AbstractWorkload, FamilyVocabulary
 from .layer_operations import Precision
 from .plan import Layout, Plan
 from .recommendation_model import Linear, RecommendationModel, Sharding, linear_work
@@ -27,7 +27,7 @@ class AbstractRecommendation(AbstractWorkload):
     perceptrons of its own share of the replica's `plan.micro_batch` samples. What a report calls a token is a sample.
     """
 
-    words: ClassVar[Words] = Words("serving", item="sample")
+    words: ClassVar[FamilyVocabulary] = FamilyVocabulary("serving", item="sample")
 
     model: eqx.AbstractVar[RecommendationModel]
     precision: eqx.AbstractVar[Precision]
@@ -222,7 +222,7 @@ class RecommendationTraining(AbstractRecommendation):
     Source: [mudigere2022] for the parallelism and the optimizer.
     """
 
-    words: ClassVar[Words] = Words("training", "training step", item="sample")
+    words: ClassVar[FamilyVocabulary] = FamilyVocabulary("training", "training step", item="sample")
 
     model: RecommendationModel
     precision: Precision = Precision()

@@ -27,7 +27,7 @@ from jaxtyping import Array
 from ...core.smooth import TINY, at_least, at_most, ratio
 from .quantiles import normal_quantiles
 
-__all__ = ["LEVELS", "Drained", "ResponseLengths", "cut_lengths", "drained"]
+__all__ = ["LEVELS", "DrainingBatch", "ResponseLengths", "cut_lengths", "drained"]
 
 BODY, TAIL = 48, 15  # nodes: equally likely ones, then each half as likely as the one before
 IN_TAIL = 0.04  # share of responses that the latter stand for
@@ -85,7 +85,7 @@ def cut_lengths(mean: Array, cv: Array, most: Array) -> ResponseLengths:
     return ResponseLengths(at_most(mean * drawn / (weight * drawn).sum(), most), weight)
 
 
-class Drained(NamedTuple):
+class DrainingBatch(NamedTuple):
     """Decode steps of a batch on one replica, by how many sequences they carry.
 
     batch, steps, context: of each level, the first with all slots that are used: sequences of a step, how many such
@@ -101,7 +101,7 @@ class Drained(NamedTuple):
 
 def drained(
     lengths: ResponseLengths, prompt: Array, count: Array, slots: Array, replicas: Array, stale: Array | float = 0.0
-) -> Drained:
+) -> DrainingBatch:
     """Steps in which a replica's `count` responses to prompts of `prompt` tokens are decoded on `slots` slots.
 
     Args:
@@ -152,7 +152,7 @@ def drained(
         (used * active * (prompt + decoded)).max(), jnp.where(full > 0, slots, 0.0) * (prompt + mean_context)
     )
     flow_most = (count * flow_active * (prompt + flow_decoded)).max()
-    return Drained(level, on_level, context, flows * flow_most + (1 - flows) * most)
+    return DrainingBatch(level, on_level, context, flows * flow_most + (1 - flows) * most)
 
 
 def _leveled(batch: Array, steps: Array, decoded: Array, level: Array) -> tuple[Array, Array]:

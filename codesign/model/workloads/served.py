@@ -12,7 +12,7 @@ from ...core.computed_once import computed_once
 from ...core.errors import ConfigError
 from ...core.smooth import at_least, ceil, maximum
 from ...core.units import GB
-from .base import SERVING, AbstractWorkload, Moments, Words
+from .base import SERVING, AbstractWorkload, FamilyVocabulary, Moments
 from .broken_rules import broken
 from .engine_memory import EngineMemory, ProfileRun, layer_peak_bytes
 from .feed_forward import MixtureOfExperts
@@ -47,7 +47,7 @@ class AbstractServing(AbstractWorkload):
     An image brings the tokens of the model's vision encoder (`VisionEncoder.tokens_per_image`) into the prompt.
     """
 
-    words: ClassVar[Words] = SERVING
+    words: ClassVar[FamilyVocabulary] = SERVING
 
     model: eqx.AbstractVar[Transformer]
     input_tokens: eqx.AbstractVar[Float[Array, "*b"]]

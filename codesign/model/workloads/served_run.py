@@ -7,9 +7,9 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity, static
-from ..scaling_laws import AbstractLaw, Bits, Trained
+from ..scaling_laws import AbstractLaw, BitWidths, TrainedModel
 from ..scaling_laws.base import AS_TRAINED
-from .base import SERVING, Moments, Words
+from .base import SERVING, FamilyVocabulary, Moments
 from .continuous import AbstractContinuousServing, ContinuousServing
 from .mixed_step import MixedStep
 from .plan import Layout
@@ -18,7 +18,7 @@ from .shaped_plan import ShapedPlan, broken_shapes, seen_by_laws
 from .steady_state import Lockstep, Rhythm
 from .transformer import Transformer
 
-LIFE = Words(
+LIFE = FamilyVocabulary(
     "serving",
     "batch of requests",
     headline=("loss", "ttft_s", "tpot_s", "tokens_per_s", "training_flops"),
@@ -53,7 +53,7 @@ class ServedRun(AbstractContinuousServing):
     Assumes: loss depends on shape through the counts that the law knows alone.
     """
 
-    words: ClassVar[Words] = LIFE
+    words: ClassVar[FamilyVocabulary] = LIFE
 
     tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
     trained_bits: float = static(default=16.0)
@@ -134,10 +134,10 @@ class ServedRun(AbstractContinuousServing):
         chosen = getattr(layout.plan, "tokens", None)
         return self.tokens if chosen is None else chosen
 
-    def _seen(self, model: Transformer, tokens: Array) -> Trained:
+    def _seen(self, model: Transformer, tokens: Array) -> TrainedModel:
         trained, weights = self.trained_bits, 8 * self.precision.bytes_of("weights")
         served = weights if weights < trained else AS_TRAINED
-        return seen_by_laws(model, tokens, Bits(trained, trained, trained), served)
+        return seen_by_laws(model, tokens, BitWidths(trained, trained, trained), served)
 
 
 OWN = tuple(field.name for field in dataclasses.fields(ContinuousServing))

@@ -10,7 +10,7 @@ from ...core.errors import ConfigError
 from ...core.fields import integer
 from ...core.jax_typed import asarray
 from ...core.smooth import at_least, ceil
-from ..scaling_laws import Bits, Trained
+from ..scaling_laws import BitWidths, TrainedModel
 from ..scaling_laws.base import AS_TRAINED
 from .attention import AbstractAttention
 from .feed_forward import AbstractFeedForward, DenseFeedForward, MixtureOfExperts
@@ -23,11 +23,11 @@ from .transformer import Transformer
 # Transformer as laws of quality see it.
 
 
-def seen_by_laws(model: Transformer, tokens: Array, bits: Bits, served_bits: float = AS_TRAINED) -> Trained:
+def seen_by_laws(model: Transformer, tokens: Array, bits: BitWidths, served_bits: float = AS_TRAINED) -> TrainedModel:
     """Counts of a model trained on so many tokens in numbers of so many bits, its weights rounded to `served_bits`."""
     one, forward = asarray(1.0), model.feed_forward
     sparse = isinstance(forward, MixtureOfExperts)
-    return Trained(
+    return TrainedModel(
         parameters=model.parameters(),
         active=model.active_parameters() + model.vocab * model.hidden * (1 - model.tied_embeddings),
         inner=model.inner_parameters(),

@@ -46,7 +46,7 @@ from ...core.smooth import at_least, at_most, ceil, floor
 from .kinds import Kinds
 
 __all__ = [
-    "FULLEST", "LEVELS", "SOME_IDLE", "Company", "Lockstep", "Rhythm", "RoomTaken", "SteadyState", "chunks",
+    "FULLEST", "LEVELS", "SOME_IDLE", "GroupPrompts", "Lockstep", "Rhythm", "RoomTaken", "SteadyState", "chunks",
     "chunks_lost", "fitting", "length_nodes", "mixed_share", "room_wait_s", "steady_state", "whole_chunks",
 ]  # fmt: skip
 
@@ -191,7 +191,7 @@ class Rhythm(NamedTuple):
     shared_tokens: Array  # prompt tokens of a mixed step, mean over the groups that step together
 
 
-class Company(NamedTuple):
+class GroupPrompts(NamedTuple):
     """Prompts that attention groups that step together bring each other, where each decodes so many sequences.
 
     others: share of steps in which one of the others has prompts; `tokens` of them that such a step takes; alike:

@@ -14,7 +14,7 @@ from ...core.cost import partly_hidden_s
 from ...core.errors import ConfigError, suggestion
 from ...core.fields import integer, quantity, static
 from ...core.smooth import at_least, at_most, ceil, maximum, ratio
-from .base import TRAINING, AbstractWorkload, Moments, Words
+from .base import TRAINING, AbstractWorkload, FamilyVocabulary, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
 from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
@@ -51,7 +51,7 @@ FUSED_UP = ("mlp_up", "moe_up", "moe_shared_up")
 """Products that are two tensors where the network is gated."""
 
 
-class Pieces(NamedTuple):
+class StageWork(NamedTuple):
     """Work of one stage in a step, seconds but for `energy_j` of a device.
 
     passes by phase; forward, backward (recomputation included) of a micro-batch; inputs: backward without the weight
@@ -93,7 +93,7 @@ class AbstractTraining(AbstractWorkload):
     moments and stages (`training_memory`).
     """
 
-    words: ClassVar[Words] = TRAINING
+    words: ClassVar[FamilyVocabulary] = TRAINING
 
     model: Transformer
     sequence: Float[Array, "*b"] = integer(
@@ -309,7 +309,7 @@ class AbstractTraining(AbstractWorkload):
         waiting = jnp.where(pp > 1, pp * ceil(m / pp) - m, 0.0)
         return (pp - 1 - missing + (v - 1) * waiting) / v
 
-    def pieces(self, priced: Priced, layout: Layout) -> Pieces:
+    def pieces(self, priced: Priced, layout: Layout) -> StageWork:
         """Times and energy of what a stage does in a step, before a schedule says when."""
         plan, m = layout.plan, self.micro_batches(layout)
         if self.slowdowns is not None:
@@ -343,7 +343,7 @@ class AbstractTraining(AbstractWorkload):
         for once in (sync, gather, update, state, gathers):
             energy = energy + once.energy_j
         updated = update.time_s * self.kernel_slowdown
-        return Pieces(
+        return StageWork(
             passes, forward, backward, inputs, weights, head, covers, first, last, step, updated, gathers.time_s, energy
         )
 

@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 from jaxtyping import Array, Float
 
 from ...core.fields import quantity
-from ..scaling_laws import AbstractLaw, Bits, Trained
-from .base import Words
+from ..scaling_laws import AbstractLaw, BitWidths, TrainedModel
+from .base import FamilyVocabulary
 from .plan import Layout
 from .schedule import Op, Priced, Timeline
 from .shaped_plan import ShapedPlan, broken_shapes, seen_by_laws
 from .training import AbstractTraining, Training
 from .transformer import Transformer
 
-RUN = Words(
+RUN = FamilyVocabulary(
     "a training run",
     "training step",
     headline=("loss", "usd_to_train", "time_to_train_s", "time_s", "mfu"),
@@ -53,7 +53,7 @@ class TrainingRun(AbstractTraining):
     Assumes: every step is like the others; data are never repeated.
     """
 
-    words: ClassVar[Words] = RUN
+    words: ClassVar[FamilyVocabulary] = RUN
 
     tokens: Float[Array, "*b"] = quantity(low=1.0, high=1e18, default=3e11, doc="trained on, in all")
     scaling_law: AbstractLaw | None = None
@@ -120,9 +120,9 @@ class TrainingRun(AbstractTraining):
         """The step's, by the shape that was chosen."""
         return self.at(layout).broken_rule(rule, layout)
 
-    def trained(self, model: Transformer, layout: Layout) -> Trained:
+    def trained(self, model: Transformer, layout: Layout) -> TrainedModel:
         """Trained model as laws of quality see it."""
-        bits = Bits(*(8 * self.precision.bytes_of(name) for name in ("compute", "compute", "kv_cache")))
+        bits = BitWidths(*(8 * self.precision.bytes_of(name) for name in ("compute", "compute", "kv_cache")))
         return seen_by_laws(model, self.run_tokens(layout), bits)
 
     @classmethod

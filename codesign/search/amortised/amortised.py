@@ -38,7 +38,7 @@ from ..branch_and_bound.model_oracle import Oracle, affine, designs_of
 from ..branch_and_bound.oracle import AbstractOracle, Programme, Tangents, relayed, rows_of
 from ..certificate import certify
 from ..settings import AMORTISED, BRANCH_AND_BOUND
-from .guesser import Guesser, NetworkShape, shipped
+from .guesser import NetworkShape, TrainedPredictor, shipped
 
 # Solving plans over the hardware when good hardware is known already: within a box that moves and shrinks.
 #
@@ -260,7 +260,7 @@ class InstantAnswer:
     """The design that a guess leads to: `run`, then `row`, `u` and `upper`."""
 
     def __init__(
-        self, guesser: Guesser, instant: Instant, problem: Problem, allowed: dict[str, float] | None = None,
+        self, guesser: TrainedPredictor, instant: Instant, problem: Problem, allowed: dict[str, float] | None = None,
         gap: float = 2e-3,
     ):  # fmt: skip
         self.guesser, self.instant, self.problem = guesser, instant, problem
@@ -423,10 +423,10 @@ class Amortised(AbstractSearch):
         counts = {"points": answer.evaluated}
         return Trace(points, ["amortised"], counts, {"amortised": seconds}, claim, certificate)
 
-    def _fitting(self, problem: Problem) -> Guesser:
+    def _fitting(self, problem: Problem) -> TrainedPredictor:
         if self.weights and not Path(self.weights).is_file():
             raise ConfigError(f"search.weights = {self.weights!r} is no file")
-        guessers = [Guesser.load(Path(self.weights))] if self.weights else shipped()
+        guessers = [TrainedPredictor.load(Path(self.weights))] if self.weights else shipped()
         reasons: list[str] = []
         for guesser in guessers:
             reason = guesser.misfit(problem)
@@ -436,7 +436,13 @@ class Amortised(AbstractSearch):
         raise ConfigError(f"search=amortised has no network for this study ({'; '.join(reasons) or 'none is there'})")
 
     def _proven(
-        self, problem: Problem, guesser: Guesser, answer: InstantAnswer, seed: int, report: Report, seconds: float
+        self,
+        problem: Problem,
+        guesser: TrainedPredictor,
+        answer: InstantAnswer,
+        seed: int,
+        report: Report,
+        seconds: float,
     ) -> Trace:
         """The certified search, started from the answer."""
         proof = self.proof

@@ -219,7 +219,7 @@ def _level(name: str, value: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Guesser:
+class TrainedPredictor:
     """A trained network with what it was trained on.
 
     inputs: paths of the scenario and names of limits whose logs are its features; centre and whiten: what makes them
@@ -280,7 +280,7 @@ class Guesser:
         write(path, header, self.centre, self.whiten, self.parameters)
 
     @classmethod
-    def load(cls, path: Path) -> "Guesser":
+    def load(cls, path: Path) -> "TrainedPredictor":
         """Read what `save` wrote.
 
         Raises:
@@ -293,6 +293,6 @@ class Guesser:
         return cls(header["family"], shape, inputs, limits, centre, whiten, parameters, header["facts"])
 
 
-def shipped() -> list[Guesser]:
+def shipped() -> list[TrainedPredictor]:
     """The networks that come with the package."""
-    return [Guesser.load(path) for path in sorted(FOLDER.glob("*.npz"))]
+    return [TrainedPredictor.load(path) for path in sorted(FOLDER.glob("*.npz"))]

@@ -1,6 +1,6 @@
 """Branch and bound over plans: cuts from an oracle, Lagrangian bounds, nodes that are relaxed, split and pruned."""
 
-from .bounding import Bounding, Effort, Outcome
+from .bounding import Bounding, Outcome, SearchEffort
 from .bounding_state import AbstractIncumbent
 from .branch_and_bound import BranchAndBound
 from .certified import Certified, polish, resources
@@ -19,13 +19,13 @@ __all__ = [
     "Bounding",
     "BranchAndBound",
     "Certified",
-    "Effort",
     "GroupOracle",
     "Integer",
     "Inverse",
     "Oracle",
     "Outcome",
     "Programme",
+    "SearchEffort",
     "Verdict",
     "check_convexity",
     "oracle_for",

@@ -23,7 +23,7 @@ from .bounding_state import (
     DualSolutions,
     Incumbent,
     InsidePoints,
-    Pruned,
+    PrunedProofs,
     settled,
 )
 from .evidence import AbstractListener
@@ -57,7 +57,7 @@ class Bounding:
         self.table = BoundsTable(programme.oracle.count, programme.oracle.roots)
         self.cuts, self.duals = CutPool(len(programme.rows), self.width + 1), DualSolutions()
         self.incumbent = incumbent or Incumbent(self.width)
-        self.pruned: list[Pruned] | None = [] if pruned else None
+        self.pruned: list[PrunedProofs] | None = [] if pruned else None
         self.history: list[tuple[float, float, float]] = []
         self.solved = 0
         self._inside = InsidePoints()
@@ -254,7 +254,7 @@ class Bounding:
 
     def _prune(self, plan: np.ndarray, bound: np.ndarray, weights: np.ndarray, closed: np.ndarray) -> None:
         if self.pruned is not None:
-            self.pruned.append(Pruned(plan[closed], bound[closed], weights[closed]))
+            self.pruned.append(PrunedProofs(plan[closed], bound[closed], weights[closed]))
 
     def refine(self, plan: np.ndarray, enough: float | None = None) -> None:
         """One round for these nodes: solve their programmes, evaluate where those say, learn.
@@ -298,7 +298,7 @@ class Bounding:
             self.learn(plan[lane], pulled, sharpness[lane])
 
     def _rule_out(
-        self, plan: np.ndarray, affine: np.ndarray, at: np.ndarray, solved: interior.Solved, enough: float
+        self, plan: np.ndarray, affine: np.ndarray, at: np.ndarray, solved: interior.SolutionBatch, enough: float
     ) -> None:
         """Plans whose cuts cannot all hold anywhere (Farkas).
 
@@ -402,7 +402,7 @@ INTERRUPTED = "interrupted"  # how a closing that was ended early says so
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchEffort:
     """Stopping criteria and batch sizes of a search.
 
     Args:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from ...study.objective import feasible_logs
 from ..settings import BRANCH_AND_BOUND
 from . import interior_point as interior
-from .interior_point import Solved
+from .interior_point import SolutionBatch
 
 # Latest solution of each plan's programme: where its cuts are lowest, its multipliers, its Lagrangian cut.
 #
@@ -25,7 +25,7 @@ def settled(goal: np.ndarray) -> np.ndarray:
     return np.abs(goal - 1.0) < SETTLED
 
 
-class Pruned(NamedTuple):
+class PrunedProofs(NamedTuple):
     """Proofs of pruned plans: `bound` is the least, over the cube, of their cuts with `weights` [plans, rows].
 
     Without the goal among them it is positive, and the constraints cannot hold together.
@@ -50,7 +50,7 @@ class DualSolutions:
         self.weights: dict[int, np.ndarray] = {}
         self.lagrangian: dict[int, np.ndarray] = {}
 
-    def learn(self, node: np.ndarray, solved: Solved, affine: np.ndarray) -> None:
+    def learn(self, node: np.ndarray, solved: SolutionBatch, affine: np.ndarray) -> None:
         """Record the solutions of programmes over the cuts `affine`."""
         total = np.einsum("ltr,ltrv->lv", solved.weights, affine)
         for lane, n in enumerate(node.tolist()):

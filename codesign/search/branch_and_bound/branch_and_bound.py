@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base import Progress, Report, silent
 from ..settings import BRANCH_AND_BOUND
-from .bounding import COLD, INTERRUPTED, REFERENCE_SHARPNESS, Bounding, Effort, Outcome, References, WarmStart
+from .bounding import COLD, INTERRUPTED, REFERENCE_SHARPNESS, Bounding, Outcome, References, SearchEffort, WarmStart
 from .evidence import AbstractListener
 from .interior_point import least_of_rows
 from .oracle import AbstractOracle, Programme
@@ -35,7 +35,7 @@ class BranchAndBound:
     def __init__(
         self,
         programme: Programme,
-        effort: Effort,
+        effort: SearchEffort,
         seed: int,
         report: Report = silent,
         recorder: AbstractListener | None = None,

@@ -12,9 +12,19 @@ from jaxtyping import Float
 from ...executors import AbstractRunner
 from ...study.objective import feasible_logs
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
-from ..certificate import Binding, Certificate, Convexity, Edge, MustGive, Wanted, certify, claim_of_best, claim_of_none
+from ..certificate import (
+    Binding,
+    Certificate,
+    Convexity,
+    Edge,
+    GoalQuantity,
+    RequiredRelaxation,
+    certify,
+    claim_of_best,
+    claim_of_none,
+)
 from . import interior_point as interior
-from .bounding import COLD, INTERRUPTED, REFERENCE_SHARPNESS, Bounding, Effort, Outcome, WarmStart
+from .bounding import COLD, INTERRUPTED, REFERENCE_SHARPNESS, Bounding, Outcome, SearchEffort, WarmStart
 from .branch_and_bound import BranchAndBound
 from .convexity import Verdict, check_convexity, look_again
 from .evidence import Recorder, evidence_of
@@ -33,7 +43,7 @@ LARGEST = "largest"
 SLACK = 1e-6  # log by which a constraint is allowed more than a design was found with
 
 
-class Largest(AbstractRelay):
+class LargestRow(AbstractRelay):
     """One row more: the largest of some.
 
     Args:
@@ -72,12 +82,12 @@ class Conflict:
     """
 
     def __init__(
-        self, oracle: AbstractOracle, rows: tuple[str, ...], effort: Effort, seed: int, report: Report = silent
+        self, oracle: AbstractOracle, rows: tuple[str, ...], effort: SearchEffort, seed: int, report: Report = silent
     ):
         self.oracle, self.rows, self.effort, self.seed, self.report = oracle, rows, effort, seed, report
         self.solved, self.planned = 0, len(rows)
         self.ends = time.perf_counter() + effort.seconds
-        self.proof: list[MustGive] = []
+        self.proof: list[RequiredRelaxation] = []
         self.design: tuple[np.ndarray, np.ndarray] | None = None
 
     def explain(self) -> "Conflict":
@@ -112,7 +122,7 @@ class Conflict:
                 best = least.upper
                 self._take(least)
             factor = math.exp(least.upper) if alone else None
-            self.proof.append(MustGive(name, alone, factor, _factor(least.lower)))
+            self.proof.append(RequiredRelaxation(name, alone, factor, _factor(least.lower)))
 
     def _together(self) -> None:
         limits = tuple(name for name in self.rows if not name.startswith("usage."))
@@ -123,7 +133,7 @@ class Conflict:
         for giving in dict.fromkeys((must, limits, self.rows)):  # limits are easier given than hardware
             retained = tuple(name for name in self.rows if name not in giving)
             if giving:
-                first = self._least(Largest(self.oracle, giving), LARGEST, retained, {})
+                first = self._least(LargestRow(self.oracle, giving), LARGEST, retained, {})
                 if math.isfinite(first.upper):
                     self._tighten(giving, first)
                     return
@@ -331,9 +341,9 @@ class Certified(AbstractSearch):
         self.must_be_positive("gap", "seconds", "batch_size", "plans_per_round", "top_k", "convexity_samples")
 
     @property
-    def effort(self) -> Effort:
+    def effort(self) -> SearchEffort:
         """Stopping criteria and batch size of the branch and bound."""
-        return Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
+        return SearchEffort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
 
     def run(self, problem: Problem, seed: int, report: Report = silent) -> Trace:
         """Judge the rows, search, prove, explain.
@@ -357,7 +367,7 @@ class Certified(AbstractSearch):
     def search(
         self,
         oracle: AbstractModelOracle,
-        wanted: Wanted,
+        wanted: GoalQuantity,
         seed: int,
         report: Report = silent,
         warm: WarmStart = COLD,
@@ -392,7 +402,7 @@ class Certified(AbstractSearch):
     def traced(
         self,
         oracle: AbstractModelOracle,
-        wanted: Wanted,
+        wanted: GoalQuantity,
         verdict: Verdict,
         outcome: Outcome,
         seed: int,
@@ -434,7 +444,7 @@ class Certified(AbstractSearch):
         return cls(gap=1e-3, convexity_samples=64, batch_size=64)
 
 
-def in_values(report: Report, wanted: Wanted) -> Report:
+def in_values(report: Report, wanted: GoalQuantity) -> Report:
     """Progress in values of the goal instead of logs."""
 
     def scaled_report(progress: Progress) -> None:
@@ -444,7 +454,7 @@ def in_values(report: Report, wanted: Wanted) -> Report:
     return scaled_report
 
 
-def _certificate(wanted: Wanted, verdict: Verdict, outcome: Outcome, **more: Any) -> Certificate:
+def _certificate(wanted: GoalQuantity, verdict: Verdict, outcome: Outcome, **more: Any) -> Certificate:
     """Bounds, gap and history, in values of the goal."""
     history = outcome.bounding.history
     return certify(

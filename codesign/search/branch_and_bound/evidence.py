@@ -28,7 +28,7 @@ SINGLE = 2.0**-24  # relative error of a number in single precision
 REACH = 32.0  # log that no tangent exceeds anywhere in the cube, roughly: what rounding a weight may cost
 
 
-class Places:
+class LinearisationPoints:
     """Points that rows were linearised at, with the sharpness of the maxima there, each by its number."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Places:
 class AbstractListener(abc.ABC):
     """Is told what bounds rest on; `places` numbers the points, `count` numbers are given out to nodes."""
 
-    places: Places
+    places: LinearisationPoints
     count: int = 0
 
     def grow(self, count: int) -> None:
@@ -92,7 +92,7 @@ class Recorder(AbstractListener):
 
     def __init__(self) -> None:
         self.source = np.zeros(0, dtype=np.int64)
-        self.places = Places()
+        self.places = LinearisationPoints()
         self._plan: list[np.ndarray] = []
         self._at: list[np.ndarray] = []
         self._weights: list[np.ndarray] = []

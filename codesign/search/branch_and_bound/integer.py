@@ -53,7 +53,7 @@ class Real:
 
 
 @dataclass(frozen=True)
-class Tried:
+class RoundingRecord:
     """Real optima, and what became of the whole numbers around them; `complete` where every combination has its own.
 
     ended: why not everything was searched; empty where it was.
@@ -84,7 +84,7 @@ class Tried:
 # An oracle over some of its coordinates, the others held: what `search=integer` solves for each listed value.
 
 
-class Held(AbstractRelay):
+class FixedCoordinateOracle(AbstractRelay):
     """An oracle with some of its coordinates held: their slopes go into the intercepts."""
 
     def __init__(self, inner: AbstractOracle, held: dict[int, float]):
@@ -146,16 +146,16 @@ def closed(
     oracle: AbstractOracle, held: dict[int, float], proof: Certified, seed: int, report: Report = silent
 ) -> Outcome:
     """Search with some coordinates fixed, without the proof."""
-    return BranchAndBound(Programme(Held(oracle, held)), proof.effort, seed, report).run()
+    return BranchAndBound(Programme(FixedCoordinateOracle(oracle, held)), proof.effort, seed, report).run()
 
 
 def free_of(oracle: Oracle, held: dict[int, float]) -> AbstractOracle:
     """An oracle over the variables that are not held."""
-    return Held(oracle, held) if held else oracle
+    return FixedCoordinateOracle(oracle, held) if held else oracle
 
 
 @dataclass(frozen=True)
-class HeldPart:
+class FixedCoordinateTask:
     """One search: its number, what is held, and whether what its bound rests on is asked for."""
 
     number: int
@@ -168,10 +168,10 @@ class HeldPart:
 
 
 @dataclass(frozen=True)
-class HeldFound:
+class FixedCoordinateResult:
     """Result of a search with fixed coordinates: outcome, points evaluated, verdict on its bound, and evidence."""
 
-    part: HeldPart
+    part: FixedCoordinateTask
     outcome: SentOutcome
     points: int
     verdict: Verdict = PROVEN
@@ -185,7 +185,7 @@ class HeldFound:
         return Real(held, self.verdict, outcome, self.lower, self.evidence)
 
 
-class HeldWork(AbstractSentWork):
+class FixedCoordinateWork(AbstractSentWork):
     """Runs searches of one problem with some coordinates held; the model is traced once in a process.
 
     Args:
@@ -203,7 +203,7 @@ class HeldWork(AbstractSentWork):
         """Rows of every plan."""
         return Oracle(self.problem, rows_of(self.problem), self.proof.batch_size)
 
-    def __call__(self, part: HeldPart) -> HeldFound:
+    def __call__(self, part: FixedCoordinateTask) -> FixedCoordinateResult:
         """One search from beginning to end: the same wherever it runs."""
         held, before = dict(part.held), self.oracle.evaluated
         if part.bounded:
@@ -212,20 +212,26 @@ class HeldWork(AbstractSentWork):
             outcome = real.outcome
         else:
             extras, outcome = {}, closed(self.oracle, held, self.proof, self.seed)
-        return HeldFound(part, SentOutcome(outcome.unless_interrupted()), self.oracle.evaluated - before, **extras)
+        return FixedCoordinateResult(
+            part, SentOutcome(outcome.unless_interrupted()), self.oracle.evaluated - before, **extras
+        )
 
 
 def held_by_runner(
-    runner: AbstractRunner, work: HeldWork, helds: Sequence[Mapping[int, float]], bounded: bool, report: Report
-) -> Iterator[HeldFound]:
+    runner: AbstractRunner,
+    work: FixedCoordinateWork,
+    helds: Sequence[Mapping[int, float]],
+    bounded: bool,
+    report: Report,
+) -> Iterator[FixedCoordinateResult]:
     """One search for each of these, in their order; those that came before an error, then the error.
 
     Raises:
         CodesignError: a search whose workers were lost.
         KeyboardInterrupt: somebody asked to end.
     """
-    parts = [HeldPart(i, tuple(sorted(held.items())), bounded) for i, held in enumerate(helds)]
-    result: dict[int, HeldFound] = {}
+    parts = [FixedCoordinateTask(i, tuple(sorted(held.items())), bounded) for i, held in enumerate(helds)]
+    result: dict[int, FixedCoordinateResult] = {}
     why: BaseException | None = None
     try:
         with closing(runner.results(work, parts)) as arriving:
@@ -323,7 +329,7 @@ class Integer(AbstractSearch):
         on_progress, listed = in_values(report, problem.wanted), self._listed(oracle)
         real: list[Real] = []
         tried: list[tuple[dict[int, float], Outcome]] = []
-        work, ended = HeldWork(problem, self.proof, self._proven(oracle, listed), seed), ""
+        work, ended = FixedCoordinateWork(problem, self.proof, self._proven(oracle, listed), seed), ""
         try:
             for one in self._reals(oracle, listed, work, on_progress):
                 real.append(one)
@@ -345,9 +351,9 @@ class Integer(AbstractSearch):
                 raise
         if not any(one.outcome.bounding.plan >= 0 for one in real):
             return self._none(problem, seed, report)
-        return self._traced(oracle, Tried(real, tried, len(real) == len(listed), ended))
+        return self._traced(oracle, RoundingRecord(real, tried, len(real) == len(listed), ended))
 
-    def _traced(self, oracle: Oracle, result: Tried) -> Trace:
+    def _traced(self, oracle: Oracle, result: RoundingRecord) -> Trace:
         """The best whole design, bounded by the real optima of everything listed."""
         stopped = result.ended or result.stopped
         verdict = next((one.verdict for one in result.real if not one.verdict.convex), result.real[0].verdict)
@@ -393,7 +399,7 @@ class Integer(AbstractSearch):
                 trace.evidence.header["claim"] = none.claimed()
         return trace
 
-    def _evidence(self, result: Tried, certificate: Certificate, design: dict[str, float]) -> Evidence | None:
+    def _evidence(self, result: RoundingRecord, certificate: Certificate, design: dict[str, float]) -> Evidence | None:
         """Evidence of the bounds of all combinations; None where one of them has none."""
         parts = [one.evidence for one in result.real if one.evidence is not None]
         if not result.complete or len(parts) < len(result.real):
@@ -403,7 +409,7 @@ class Integer(AbstractSearch):
         evidence.header["claim"] = certificate.claimed(design)
         return evidence
 
-    def _designs(self, oracle: Oracle, result: Tried) -> dict[str, np.ndarray]:
+    def _designs(self, oracle: Oracle, result: RoundingRecord) -> dict[str, np.ndarray]:
         """The best design of each combination that was closed, best first, its numbers exactly whole or as listed."""
         closed = result.tried if self.step else [(one.held, one.outcome) for one in result.real]
         closed = sorted((pair for pair in closed if pair[1].bounding.plan >= 0), key=lambda pair: pair[1].upper)
@@ -443,7 +449,9 @@ class Integer(AbstractSearch):
                 columns.setdefault(oracle.variables[at], []).append(value)
         return not oracle.unproven(columns)
 
-    def _reals(self, oracle: Oracle, listed: list[dict[int, float]], work: HeldWork, report: Report) -> Iterator[Real]:
+    def _reals(
+        self, oracle: Oracle, listed: list[dict[int, float]], work: FixedCoordinateWork, report: Report
+    ) -> Iterator[Real]:
         """The optimum of each combination of values, in their order."""
         if self.runner is not None:
             for result in held_by_runner(self.runner, work, listed, True, report):
@@ -454,7 +462,7 @@ class Integer(AbstractSearch):
             prefix = f"{number + 1} of {len(listed)}, " if len(listed) > 1 else ""
             yield optimum(oracle, held, self.proof, work.proven, work.seed, _named(report, prefix))
 
-    def _wholes(self, oracle: Oracle, real: list[Real], work: HeldWork, report: Report) -> Closing:
+    def _wholes(self, oracle: Oracle, real: list[Real], work: FixedCoordinateWork, report: Report) -> Closing:
         """Return the search of a combination of integers: run here, or looked up among those that a runner has run."""
         if self.runner is None:
             return lambda held: closed(oracle, held, self.proof, work.seed, report)
@@ -465,7 +473,9 @@ class Integer(AbstractSearch):
             held_by_runner(self.runner, work, list(fixed_points.values()), False, report) if fixed_points else ()
         ):
             oracle.evaluated += result.points
-            outcomes[result.part.held] = result.outcome.over(Programme(Held(oracle, dict(result.part.held))))
+            outcomes[result.part.held] = result.outcome.over(
+                Programme(FixedCoordinateOracle(oracle, dict(result.part.held)))
+            )
         return lambda held: outcomes[tuple(sorted(held.items()))]
 
     def _around(self, oracle: Oracle, real: Real) -> list[dict[int, float]]:
@@ -484,7 +494,7 @@ class Integer(AbstractSearch):
 
     def _full(self, oracle: Oracle, held: dict[int, float], u: np.ndarray) -> np.ndarray:
         """[1, variables] all coordinates from the free ones."""
-        return Held(oracle, held).full_point(u[None])
+        return FixedCoordinateOracle(oracle, held).full_point(u[None])
 
     @classmethod
     def example(cls, problem: Problem) -> "Integer":

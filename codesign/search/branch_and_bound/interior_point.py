@@ -136,7 +136,7 @@ EMPTY = -1e3  # intercept of a tangent that says nothing
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolutionBatch:
     """Solutions of a batch of programmes.
 
     edge: where the tangents are lowest; central: a point inside, where the next tangents are worth most; violation: s;
@@ -337,7 +337,7 @@ def solve(
     enough: float = np.inf,
     elastic: Float[np.ndarray, " lanes"] | float = ELASTIC,
     threads: int = 2,
-) -> Solved:
+) -> SolutionBatch:
     """Solve the programme of every lane by Mehrotra's predictor and corrector.
 
     Args:
@@ -355,7 +355,7 @@ def solve(
     pieces = [np.array_split(part, parts) for part in (affine, spread, tolerance, price)]
     with ThreadPoolExecutor(parts) as pool:
         solved = list(pool.map(_solve, *pieces, repeat(enough)))
-    return Solved(*(np.concatenate([getattr(part, f.name) for part in solved]) for f in fields(Solved)))
+    return SolutionBatch(*(np.concatenate([getattr(part, f.name) for part in solved]) for f in fields(SolutionBatch)))
 
 
 def _solve(
@@ -365,7 +365,7 @@ def _solve(
     price: np.ndarray,
     enough: float,
     iterations: int = 40,
-) -> Solved:
+) -> SolutionBatch:
     lanes, count, rows, width = affine.shape
     n, tangents, left = width - 1, count * rows, _Programmes.of(affine)
     z = left.start()
@@ -403,4 +403,4 @@ def _solve(
     weights = weights * (affine[..., 0] > 0.5 * EMPTY)
     weights = weights / np.maximum(weights[:, :, 0].sum(axis=1), 1e-12)[:, None, None]
     edge, inside = (np.clip(result[:n].T, 0.0, 1.0) for result in (final_z, central))
-    return Solved(edge, inside, final_z[-2].copy(), weights, lower_bound(affine, weights))
+    return SolutionBatch(edge, inside, final_z[-2].copy(), weights, lower_bound(affine, weights))

@@ -15,7 +15,7 @@ from ...core.errors import ConfigError, suggestion
 from ...executors import AbstractRunner
 from ...model.metrics import Metrics
 from ..base import AbstractSearch, Problem, Report, Trace, silent
-from ..certificate import Wanted
+from ..certificate import GoalQuantity
 from .certified import Certified
 from .model_oracle import AbstractModelOracle
 from .node_relaxation import oracle_for
@@ -60,8 +60,8 @@ class Inverse(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        wanted = Wanted(self.variable, -1.0 if self.maximise else 1.0)
-        maker = RowsOfWanted(wanted, self.proof.batch_size, seed)
+        wanted = GoalQuantity(self.variable, -1.0 if self.maximise else 1.0)
+        maker = InverseRows(wanted, self.proof.batch_size, seed)
         return self.proof.search(maker(problem), wanted, seed, report, maker=maker)
 
     def over(self, runner: AbstractRunner) -> "Inverse":
@@ -77,10 +77,10 @@ class Inverse(AbstractSearch):
 
 
 @dataclass(frozen=True)
-class RowsOfWanted:
+class InverseRows:
     """The rows of a problem with a hardware variable in the place of the goal, plans in groups where they are many."""
 
-    wanted: Wanted
+    wanted: GoalQuantity
     batch_size: int
     seed: int
 
@@ -89,7 +89,7 @@ class RowsOfWanted:
         return oracle_for(problem, wanted_rows(problem, self.wanted), self.batch_size, self.seed)
 
 
-def wanted_rows(problem: Problem, wanted: Wanted) -> Rows:
+def wanted_rows(problem: Problem, wanted: GoalQuantity) -> Rows:
     """The rows of a problem with the log of a hardware variable in the place of the goal."""
     rows = rows_of(problem)
 

@@ -277,7 +277,7 @@ NEVER_OPEN = ("sequence_parallel", "zero")  # few values; next-best designs that
 Ask = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # (plan rows, u) -> (exact rows, broken)
 
 
-class Order(NamedTuple):
+class FieldEffect(NamedTuple):
     """Effect of a field on every row.
 
     below: [row, a, b], no design was seen whose row is lower at value b than at value a; effect: mean range of the
@@ -299,14 +299,14 @@ class View:
     best: list[np.ndarray]
 
 
-def order_of(judgement: Judgement, rows: Sequence[str], field: str, values: np.ndarray) -> Order | None:
+def order_of(judgement: Judgement, rows: Sequence[str], field: str, values: np.ndarray) -> FieldEffect | None:
     """The order that the walk proves of a field; None where some row has none."""
     ways = [judgement.direction(row, field) for row in rows]
     if None in ways:
         return None
     rising = np.triu(np.ones((len(values), len(values)), dtype=bool))
     below = {1: rising, -1: rising.T, 0: rising | rising.T}
-    return Order(np.stack([below[way] for way in ways if way is not None]), 0.0)
+    return FieldEffect(np.stack([below[way] for way in ways if way is not None]), 0.0)
 
 
 def effects(
@@ -338,10 +338,10 @@ def find_orders(
     seed: int,
     fields: Collection[str],
     samples: int = SAMPLES,
-) -> dict[str, Order]:
+) -> dict[str, FieldEffect]:
     """Find the fields that every row orders, on random plans and hardware, half of it at corners of the box."""
     rng = np.random.default_rng(seed)
-    result: dict[str, Order] = {}
+    result: dict[str, FieldEffect] = {}
     for column, (name, values) in enumerate(lists.items()):
         if name not in fields:
             continue
@@ -357,7 +357,7 @@ def find_orders(
     return result
 
 
-def _order(exact: np.ndarray, broken: np.ndarray, taken: np.ndarray, count: int) -> Order | None:
+def _order(exact: np.ndarray, broken: np.ndarray, taken: np.ndarray, count: int) -> FieldEffect | None:
     """The order that these designs leave possible; None where the field decides what is legal."""
     if not np.isfinite(exact).all() or (broken != broken[:, :1]).any():
         return None
@@ -366,7 +366,7 @@ def _order(exact: np.ndarray, broken: np.ndarray, taken: np.ndarray, count: int)
         for k in range(taken.shape[1]):
             wrong, lane = np.nonzero((exact[:, i] > exact[:, k] + SAME).T)
             below[wrong, taken[lane, i], taken[lane, k]] = False
-    return Order(below, float((exact.max(axis=1) - exact.min(axis=1)).mean(axis=0).sum()))
+    return FieldEffect(below, float((exact.max(axis=1) - exact.min(axis=1)).mean(axis=0).sum()))
 
 
 def _ranking(*below: np.ndarray) -> np.ndarray | None:
@@ -379,7 +379,7 @@ def _ranking(*below: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def views(orders: Sequence[Order], rows: int) -> list[View]:
+def views(orders: Sequence[FieldEffect], rows: int) -> list[View]:
     """Rows sorted into as few views as their orders allow; one view of all where nothing is grouped."""
     groups: list[list[int]] = []
     for row in range(rows):
@@ -476,13 +476,13 @@ class GroupOracle(AbstractModelOracle):
         why = f"{space.combinations:,} combinations of plan values are too many to bound; {count:,} plans were searched"
         return dict(zip(outer.plan, table.T, strict=True)), why
 
-    def _orders(self, some: np.ndarray, seed: int) -> dict[str, Order]:
+    def _orders(self, some: np.ndarray, seed: int) -> dict[str, FieldEffect]:
         """Fields that every row orders: proven by the walk; tested ones as well where plans are too many without.
 
         Without hardware variables there is nothing else to prove: fields that designs contradict are not walked for.
         """
         lists = {name: np.unique(values) for name, values in self.problem.space.lists.items()}
-        width, result = len(self.variables), dict[str, Order]()
+        width, result = len(self.variables), dict[str, FieldEffect]()
         if width or find_orders(lists, some, width, self._ask, seed, list(self._free), FEW):
             judgement = self.judged()
             proven = {name: order_of(judgement, self.names, name, values) for name, values in self._free.items()}

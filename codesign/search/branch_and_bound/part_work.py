@@ -14,7 +14,7 @@ from ...core.errors import CodesignError
 from ...executors import AbstractRunner
 from ...study.design_space import MOST_LISTED
 from ..base import AbstractSentWork, Evidence, Problem, Progress, Report
-from .bounding import INTERRUPTED, Effort, Outcome, WarmStart
+from .bounding import INTERRUPTED, Outcome, SearchEffort, WarmStart
 from .bounding_state import Incumbent
 from .branch_and_bound import BranchAndBound
 from .evidence import Recorder, evidence_of, stacked
@@ -54,7 +54,7 @@ class PlanPart:
 
 
 @dataclass(frozen=True, order=True)
-class FoundInPart:
+class PartDesign:
     """A design: log of its goal, the part it is of, plan fields with their values, coordinates of the hardware."""
 
     value: float
@@ -64,7 +64,7 @@ class FoundInPart:
 
 
 @dataclass(frozen=True)
-class PartTold:
+class PartSummary:
     """Summary of the search over one part: counts, early stop, why its plans do not stand for all, its notes."""
 
     counts: dict[str, int]
@@ -85,8 +85,8 @@ class PartProof:
     """
 
     lower: float
-    designs: tuple[FoundInPart, ...]
-    reports: dict[int, PartTold]
+    designs: tuple[PartDesign, ...]
+    reports: dict[int, PartSummary]
     keep: int
 
     @property
@@ -180,7 +180,7 @@ class RowsOfProblem:
 class PartWork(AbstractSentWork):
     """Proves parts of one problem, here or in another process."""
 
-    def __init__(self, problem: Problem, maker: OracleMaker, effort: Effort, seed: int, keep: int):
+    def __init__(self, problem: Problem, maker: OracleMaker, effort: SearchEffort, seed: int, keep: int):
         self.problem, self.maker, self.effort, self.seed, self.keep = problem, maker, effort, seed, keep
 
     def __call__(self, part: PlanPart) -> PartProof:
@@ -194,18 +194,18 @@ class PartWork(AbstractSentWork):
         evidence = evidence_of(oracle, recorder, programme.rows, bounding.table.leaf, bounding.lower, lower)
         best = bounding.incumbent.ranked(self.keep)
         designs = [self._incumbent(oracle, part, plan, *bounding.feasible[plan]) for plan in best]
-        report = PartTold(outcome.counts, outcome.stopped, oracle.doubt, evidence)
+        report = PartSummary(outcome.counts, outcome.stopped, oracle.doubt, evidence)
         return PartProof(lower, tuple(sorted(designs)), {part.number: report}, self.keep)
 
     def _incumbent(
         self, oracle: AbstractModelOracle, part: PlanPart, plan: int, value: float, u: np.ndarray
-    ) -> FoundInPart:
+    ) -> PartDesign:
         fields = {name: float(column[0]) for name, column in oracle.columns(np.array([plan])).items()}
-        return FoundInPart(value, part.number, tuple(fields.items()), tuple(u.tolist()))
+        return PartDesign(value, part.number, tuple(fields.items()), tuple(u.tolist()))
 
 
 @dataclass
-class ProvenInParts:
+class MergedParts:
     """Merged result of all parts, as one search leaves it, with the evidence of its bound."""
 
     outcome: Outcome
@@ -213,9 +213,7 @@ class ProvenInParts:
     doubt: str
 
 
-def proven_in_parts(
-    work: PartWork, oracle: AbstractModelOracle, runner: AbstractRunner, report: Report
-) -> ProvenInParts:
+def proven_in_parts(work: PartWork, oracle: AbstractModelOracle, runner: AbstractRunner, report: Report) -> MergedParts:
     """A first design here; then every part must beat it, wherever the runner says.
 
     The designs are evaluated again here, the bound is the least of all parts'. An interrupt or a lost part leaves the
@@ -259,7 +257,7 @@ def proven_in_parts(
         "parts": len(parts),
     }
     outcome = Outcome(bounding, counts, bounding.elapsed, stopped or result.stopped)
-    return ProvenInParts(outcome, _evidence(oracle, result) if complete else None, result.doubt)
+    return MergedParts(outcome, _evidence(oracle, result) if complete else None, result.doubt)
 
 
 def _offer(search: BranchAndBound, oracle: AbstractModelOracle, proof: PartProof) -> None:

@@ -26,7 +26,7 @@ from ...study.objective import feasible
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.chunks import ChunkFolders, screen_in_chunks
 from ..exhaustive.grid import screen, trace_of_screened
-from ..exhaustive.sweep import Screened
+from ..exhaustive.sweep import SweepResult
 
 # Optax by name: an optimizer, and transformations of the gradient before it; loaded by searches that descend alone.
 
@@ -237,7 +237,7 @@ class GridThenGradient(AbstractSearch):
         trace.claim = "heuristic solution by an exhaustive grid and gradients on its best plans; no certificate"
         return trace
 
-    def _refine(self, problem: Problem, screened: Screened, seed: int, report: Report) -> dict[str, np.ndarray]:
+    def _refine(self, problem: Problem, screened: SweepResult, seed: int, report: Report) -> dict[str, np.ndarray]:
         axes, pairs = screened.axes, screened.top.best_at[: self.candidates]
         plans = {name: column[pairs[:, 0]] for name, column in axes.plans.items()}
         names, count = problem.space.names, len(pairs)

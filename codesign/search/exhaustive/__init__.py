@@ -4,8 +4,8 @@ from .chunks import (
     Chunk,
     ChunkFolders,
     ChunkWork,
-    Gathering,
     Portion,
+    PortionMerger,
     cut,
     edges_of,
     load_portion,
@@ -14,9 +14,24 @@ from .chunks import (
     screen_in_chunks,
 )
 from .grid import BLOCK, Grid, screen
-from .sweep import Screened, Sweep, TopDesigns
+from .sweep import Sweep, SweepResult, TopDesigns
 
 __all__ = [
-    "BLOCK", "Chunk", "ChunkFolders", "ChunkWork", "Gathering", "Grid", "Portion", "Screened", "Sweep", "TopDesigns",
-    "cut", "edges_of", "load_portion", "merged", "save_portion", "screen", "screen_in_chunks",
+    "BLOCK",
+    "Chunk",
+    "ChunkFolders",
+    "ChunkWork",
+    "Grid",
+    "Portion",
+    "PortionMerger",
+    "Sweep",
+    "SweepResult",
+    "TopDesigns",
+    "cut",
+    "edges_of",
+    "load_portion",
+    "merged",
+    "save_portion",
+    "screen",
+    "screen_in_chunks",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from ...core.pareto_tools import non_dominated_rows
 from ...core.untrusted_io import UNREADABLE, checksum, read_frame
 from ...executors import AbstractRunner
 from ..base import AbstractSentWork, Problem, Progress, Report
-from .sweep import BINS, EDITION, Screened, Sweep, TopDesigns
+from .sweep import BINS, EDITION, Sweep, SweepResult, TopDesigns
 
 FIRST_LOOKS, LOOKS = 16, 64  # blocks that are looked at for the histogram's range: the first, and others evenly spread
 NOTHING_SEEN = (-46.0, 46.0)  # its range where none of them has a feasible point: 1e-20 to 1e20
@@ -145,7 +145,7 @@ def _front(a: Portion, b: Portion) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return values[order], pairs[order], block[order]
 
 
-class Gathering:
+class PortionMerger:
     """Portions put together as they come: each is merged with one of its size, so that none is copied often."""
 
     def __init__(self, portions: Iterable[Portion] = ()):
@@ -310,7 +310,7 @@ def _portion(study: str, numbers: dict[str, Any], lists: dict[str, np.ndarray]) 
     )  # fmt: skip
 
 
-class Stored:
+class StoredChunks:
     """Chunks that files of a folder hold: those of one study that are whole, none overlapping another.
 
     Attributes: portions; paths of these; damaged: how many files of the study are not whole; others: of other studies.
@@ -441,7 +441,7 @@ class ChunkFolders:
 
 def screen_in_chunks(
     problem: Problem, runner: AbstractRunner, block: int, report: Report, keep: int, folders: ChunkFolders
-) -> Screened:
+) -> SweepResult:
     """Evaluate every legal plan at every hardware level, chunk by chunk, wherever the runner says.
 
     An interrupt ends the search with the chunks that came; a folder of chunks that a run left is continued.
@@ -451,13 +451,13 @@ def screen_in_chunks(
         CodesignError: workers do not survive a chunk; finished chunks are kept.
     """
     start, sweep = time.perf_counter(), Sweep(problem, block, keep)
-    stored = Stored(folders.stored_paths, sweep)
+    stored = StoredChunks(folders.stored_paths, sweep)
     if folders.resume and stored.others and not (stored.portions or stored.damaged):
         raise ConfigError(f"search.resume: {folders.resume!r} is of another study: repeat the overrides of that run")
     if folders.folder is not None:
         folders.folder.mkdir(parents=True, exist_ok=True)
         stored.link_into(folders.folder)
-    gathered = Gathering(stored.portions)
+    gathered = PortionMerger(stored.portions)
     counts: dict[str, int] = {}
     if stored.portions:
         counts["points from earlier chunks"] = gathered.points
@@ -474,11 +474,16 @@ def screen_in_chunks(
         raise CodesignError(f"{error}{onward}") from error
     merged = gathered.merged_portion()
     top = sweep.fresh() if merged is None else merged.top_designs(sweep.tall)
-    return Screened(sweep.axes, top, gathered.points, time.perf_counter() - start, stopped, onward, counts)
+    return SweepResult(sweep.axes, top, gathered.points, time.perf_counter() - start, stopped, onward, counts)
 
 
 def _compute(
-    sweep: Sweep, runner: AbstractRunner, stored: Stored, gathered: Gathering, folder: Path | None, report: Report
+    sweep: Sweep,
+    runner: AbstractRunner,
+    stored: StoredChunks,
+    gathered: PortionMerger,
+    folder: Path | None,
+    report: Report,
 ) -> int:
     """Have the missing chunks computed and take them as they come; returns how many could not be written."""
     gaps, total, unsaved = stored.gaps(sweep.block_count), sweep.axes.plan_count * sweep.axes.level_count, 0

@@ -22,7 +22,7 @@ from ...core.errors import ConfigError
 from ...executors import AbstractRunner
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from .chunks import ChunkFolders, screen_in_chunks
-from .sweep import Block, Screened, Sweep, TopDesigns
+from .sweep import Block, Sweep, SweepResult, TopDesigns
 
 CHECKPOINT = "grid_checkpoint.npz"
 BLOCK = 262_144  # points: an array of them stays in a cache, and calling NumPy costs little beside them
@@ -30,7 +30,7 @@ WORKERS = min(2, os.cpu_count() or 1)  # blocks evaluated side by side
 
 
 @dataclass(frozen=True)
-class Saving:
+class CheckpointSettings:
     """Checkpoint settings: path of the state, how often it is saved, state to start from (paths; empty: none)."""
 
     path: str = ""
@@ -39,8 +39,12 @@ class Saving:
 
 
 def screen(
-    problem: Problem, block: int = BLOCK, report: Report = silent, keep: int = 64, saving: Saving | None = None
-) -> Screened:
+    problem: Problem,
+    block: int = BLOCK,
+    report: Report = silent,
+    keep: int = 64,
+    saving: CheckpointSettings | None = None,
+) -> SweepResult:
     """Evaluate every legal plan at every hardware level, in double precision.
 
     An interrupt ends the search with what is known, its state saved.
@@ -48,7 +52,7 @@ def screen(
     Raises:
         ConfigError: nothing varies, no plan is legal, or a state that is not of this study.
     """
-    start, saving = time.perf_counter(), saving or Saving()
+    start, saving = time.perf_counter(), saving or CheckpointSettings()
     sweep = Sweep(problem, block, keep)
     if saving.resume:
         sweep.top = TopDesigns.load(_state(saving.resume), sweep.study)
@@ -62,10 +66,10 @@ def screen(
     if saving.path and (stopped or saving.resume or Path(saving.path).exists()):
         sweep.top.save(Path(saving.path), sweep.study)
     onward = f"; continue with search.resume={Path(saving.path).parent}" if saving.path else ""
-    return Screened(sweep.axes, sweep.top, points, time.perf_counter() - start, stopped, onward)
+    return SweepResult(sweep.axes, sweep.top, points, time.perf_counter() - start, stopped, onward)
 
 
-def _pass(sweep: Sweep, report: Report, saving: Saving) -> None:
+def _pass(sweep: Sweep, report: Report, saving: CheckpointSettings) -> None:
     """Take every block that was not taken yet."""
     problem, saved, done = sweep.problem, time.perf_counter(), int(sweep.top.done)
     total = sweep.axes.plan_count * sweep.axes.level_count
@@ -154,7 +158,7 @@ class Grid(AbstractSearch):
             return trace_of_screened(
                 problem, screen_in_chunks(problem, self.runner, self.batch_size, report, self.top_k, folders)
             )
-        saving = Saving(self.checkpoint, self.resume, self.every_s)
+        saving = CheckpointSettings(self.checkpoint, self.resume, self.every_s)
         return trace_of_screened(problem, screen(problem, self.batch_size, report, self.top_k, saving))
 
     @classmethod
@@ -163,7 +167,7 @@ class Grid(AbstractSearch):
         return cls(batch_size=64, top_k=4)
 
 
-def trace_of_screened(problem: Problem, screened: Screened) -> Trace:
+def trace_of_screened(problem: Problem, screened: SweepResult) -> Trace:
     """The best plans at their best level, and the front of time against cost.
 
     Where nothing is feasible, the plans that violate least are kept: an infeasible design is worth seeing.

@@ -280,7 +280,7 @@ def fingerprint(
 
 
 @dataclass
-class Screened:
+class SweepResult:
     """Result of an exhaustive search."""
 
     axes: Axes

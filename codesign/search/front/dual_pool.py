@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..branch_and_bound.bounding_state import settled
-from ..branch_and_bound.evidence import AbstractListener, Places
+from ..branch_and_bound.evidence import AbstractListener, LinearisationPoints
 from ..branch_and_bound.oracle import AbstractOracle, Programme
 
 FORGIVEN = 1e-6  # log by which weighted constraints must be broken everywhere before a plan is called impossible
@@ -80,7 +80,7 @@ class Pool:
         places: numbers the points.
     """
 
-    def __init__(self, names: tuple[str, ...], metrics: tuple[str, ...], places: Places):
+    def __init__(self, names: tuple[str, ...], metrics: tuple[str, ...], places: LinearisationPoints):
         self.names, self.metrics, self.places = names, metrics, places
         self._plan: list[np.ndarray] = []
         self._value: list[np.ndarray] = []
@@ -88,9 +88,9 @@ class Pool:
         self._terms: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []  # note, point, row, weight
         self._noted = 0
 
-    def listener(self, programme: Programme, pairs: _Pairs | None = None) -> "Listening":
+    def listener(self, programme: Programme, pairs: _Pairs | None = None) -> "PoolListener":
         """For the bounds of a programme; of pairs of plans and levels if given."""
-        return Listening(self, programme, pairs)
+        return PoolListener(self, programme, pairs)
 
     def take(self, plan: np.ndarray, at: np.ndarray, rows: np.ndarray, weights: np.ndarray, value: np.ndarray) -> None:
         """Keep weights [notes, cuts, rows] of tangents at points [notes, cuts]; `rows` are places among all rows."""
@@ -155,7 +155,7 @@ class Pool:
         return dict(zip(("node", "point", "row", "weight"), columns, strict=True))
 
 
-class Listening(AbstractListener):
+class PoolListener(AbstractListener):
     """Turns what is proven of one programme into notes of a pool; see `AbstractListener`."""
 
     def __init__(self, pool: Pool, programme: Programme, pairs: _Pairs | None):

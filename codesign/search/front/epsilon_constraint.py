@@ -20,7 +20,7 @@ from ..base import Progress, Report, silent
 from ..branch_and_bound.bounding import INTERRUPTED, REFERENCE_SHARPNESS, Outcome
 from ..branch_and_bound.oracle import GOAL
 from ..settings import FRONT
-from .level_pairs import Between, Point
+from .level_pairs import LevelSolver, Point
 from .parametric_sequence import ParametricSequence
 
 # Designs half-way between neighbours on a front: for one plan they are nearly as good as any, and cost one
@@ -228,7 +228,7 @@ class FrontWalk:
 
     def _fill(self) -> bool:
         """Split the cells of which least is known, many at a time, their middles proven by what is known already."""
-        between = Between(self.sweep, self.rows[1:])
+        between = LevelSolver(self.sweep, self.rows[1:])
         self._polish(between)
         left = total = self.between * self.levels ** (len(self.rows) - 1)
         while left > 0:
@@ -264,7 +264,7 @@ class FrontWalk:
                     FrontDesign(p.plan, p.u, row_values, min(p.lower, row_values[0]), self._allowed(p.level), True)
                 )
 
-    def _blend(self, between: Between) -> bool:
+    def _blend(self, between: LevelSolver) -> bool:
         """Designs on the way from each to its neighbours, proven by what is known; False where time ran out."""
         values_before = np.array([one.values for one in self.designs])
         front = [self.designs[i] for i in map(int, non_dominated_rows(values_before))]
@@ -286,7 +286,7 @@ class FrontWalk:
             self.report_progress("blends", first + len(some), len(points))
         return True
 
-    def _polish(self, between: Between) -> None:
+    def _polish(self, between: LevelSolver) -> None:
         """Solve the programmes' own designs to their end: their bounds hold, their gaps shrink."""
         points: list[Point] = []
         for one in self.designs:

@@ -18,7 +18,7 @@ from .parametric_sequence import Memory, ParametricSequence, SolvedProgramme
 AMISS = 1e3  # price of a unit by which constraints cannot hold together
 
 
-class Levelled(AbstractOracle):
+class LevelOracle(AbstractOracle):
     """Pairs of a plan (or group) and a level: rows of the plan, each less what its level takes off it.
 
     Args:
@@ -92,7 +92,7 @@ class LevelIncumbents(AbstractIncumbent):
         best: of each level, so far.
     """
 
-    def __init__(self, levelled: Levelled, upper: float, best: Float[np.ndarray, " levels"]):
+    def __init__(self, levelled: LevelOracle, upper: float, best: Float[np.ndarray, " levels"]):
         self.levelled, self.upper, self.best, self.feasible = levelled, upper, best, {}
 
     def notice(self, plan: np.ndarray, u: np.ndarray, exact: np.ndarray, single: np.ndarray) -> None:
@@ -107,7 +107,12 @@ class LevelIncumbents(AbstractIncumbent):
 
 
 def apart(
-    levelled: Levelled, rows: tuple[str, ...], gap: float, upper: float, best: Float[np.ndarray, " levels"], pool: Pool
+    levelled: LevelOracle,
+    rows: tuple[str, ...],
+    gap: float,
+    upper: float,
+    best: Float[np.ndarray, " levels"],
+    pool: Pool,
 ) -> Bounding:
     """Bounds of pairs, each level for itself, the rows (the goal first) relative to the levels.
 
@@ -138,7 +143,7 @@ class Lines:
     constant: list[np.ndarray] = field(default_factory=list[np.ndarray])
     weights: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
-    def learn(self, bounding: Bounding, levelled: Levelled | None = None) -> None:
+    def learn(self, bounding: Bounding, levelled: LevelOracle | None = None) -> None:
         """Take over the Lagrangian bounds of a programme; of pairs if given."""
         solved, bound, weights = bounding.duals.bounds()
         if len(solved):
@@ -147,7 +152,12 @@ class Lines:
             self._add(bounding, levelled, *one)
 
     def _add(
-        self, bounding: Bounding, levelled: Levelled | None, which: np.ndarray, bound: np.ndarray, weights: np.ndarray
+        self,
+        bounding: Bounding,
+        levelled: LevelOracle | None,
+        which: np.ndarray,
+        bound: np.ndarray,
+        weights: np.ndarray,
     ) -> None:
         """Bounds at what was allowed, and their multipliers [which, rows]: the line is of the plan, not of a level."""
         rows = bounding.programme.rows
@@ -204,7 +214,7 @@ class Point:
 # Source: see docs/optimisation.md, section 6.
 
 
-class Between:
+class LevelSolver:
     """Solves further levels after a sweep.
 
     Args:
@@ -230,12 +240,12 @@ class Between:
             self.lines.learn(step.bounding)
 
     def _programme(self, oracle: AbstractOracle, plan: np.ndarray, shift: np.ndarray) -> Programme:
-        return Programme(Levelled(oracle, plan, shift), GOAL, self.rows[1:])
+        return Programme(LevelOracle(oracle, plan, shift), GOAL, self.rows[1:])
 
     def _allowed(self, level: np.ndarray) -> dict[str, float]:
         return dict(zip(self.others, level.tolist(), strict=True))
 
-    def _recall(self, bounding: Bounding, levelled: Levelled, pairs: np.ndarray) -> None:
+    def _recall(self, bounding: Bounding, levelled: LevelOracle, pairs: np.ndarray) -> None:
         """Give pairs the tangents that are remembered of their plans."""
         for slot in range(self.oracle.depth):
             recalled = pairs[self.oracle.evaluations[levelled.plan[pairs]] > slot]
@@ -283,7 +293,7 @@ class Between:
         at, plan = np.array(pairs).T
         shift = np.zeros((len(plan), len(self.oracle.names)))
         shift[:, self.columns] = np.array([point.level for point in points])[at]
-        levelled, best = Levelled(self.oracle, plan, shift, at), np.array([point.value for point in points])
+        levelled, best = LevelOracle(self.oracle, plan, shift, at), np.array([point.value for point in points])
         bounding = apart(levelled, self.rows, FRONT.fine * self.gap, np.inf, best, self.sweep.pool)
         every, start = np.arange(len(plan)), np.array([u for plans in tried for u in plans.values()])
         bounding.learn(every, start, REFERENCE_SHARPNESS)
@@ -336,7 +346,7 @@ class Between:
         shift[:, self.columns] = np.array([point.level for point, _, _ in group])[at]
         value = np.array([point.value for point, _, _ in group])
         shift[:, self.oracle.names.index(GOAL)] = value[at]
-        levelled = Levelled(self.oracle, plan, shift, at)
+        levelled = LevelOracle(self.oracle, plan, shift, at)
         bounding = apart(levelled, self.rows, self.gap, 0.0, np.zeros(len(group)), self.sweep.pool)
         bounding.table.raise_all(np.concatenate([floor for _, _, floor in group]) - value[at])
         hardware = np.array([point.u for point, _, _ in group])
@@ -347,7 +357,7 @@ class Between:
     def _take_over(
         self,
         bounding: Bounding,
-        levelled: Levelled,
+        levelled: LevelOracle,
         group: list[tuple[Point, np.ndarray, np.ndarray]],
         value: np.ndarray,
     ) -> None:
@@ -361,7 +371,7 @@ class Between:
             point.lower = min(point.lower, float(before + lower))
         self.lines.learn(bounding, levelled)
 
-    def _refine(self, bounding: Bounding, levelled: Levelled, most: int, hardware: np.ndarray | None = None) -> None:
+    def _refine(self, bounding: Bounding, levelled: LevelOracle, most: int, hardware: np.ndarray | None = None) -> None:
         """Rounds over what is open; parts of groups begin at the hardware of their level."""
         while self.sweep.left > 0:
             left = bounding.open()
@@ -373,7 +383,7 @@ class Between:
                 self._bound(bounding, levelled, new, hardware)
 
     def _bound(
-        self, bounding: Bounding, levelled: Levelled, pairs: Int[np.ndarray, " some"], hardware: np.ndarray
+        self, bounding: Bounding, levelled: LevelOracle, pairs: Int[np.ndarray, " some"], hardware: np.ndarray
     ) -> None:
         """Bounds of pairs from remembered tangents, then from one where their level's best design lies."""
         weights = self._weights()

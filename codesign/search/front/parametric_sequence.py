@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..branch_and_bound.bounding import COLD, Bounding, Effort, Outcome, References, WarmStart
+from ..branch_and_bound.bounding import COLD, Bounding, Outcome, References, SearchEffort, WarmStart
 from ..branch_and_bound.bounding_state import passed_down, settled
 from ..branch_and_bound.branch_and_bound import BranchAndBound
-from ..branch_and_bound.evidence import Places
+from ..branch_and_bound.evidence import LinearisationPoints
 from ..branch_and_bound.interior_point import EMPTY
 from ..branch_and_bound.oracle import AbstractOracle, AbstractRelay, Programme, Tangents
 from ..settings import FRONT
@@ -23,7 +23,7 @@ from .dual_pool import Pool
 # Source: see docs/optimisation.md, section 6.
 
 
-class Recalled(NamedTuple):
+class RememberedTangents(NamedTuple):
     """Plans with one remembered tangent each, where it was taken, and the number of that point."""
 
     plan: np.ndarray
@@ -31,7 +31,7 @@ class Recalled(NamedTuple):
     at: np.ndarray
 
 
-class Remembering(AbstractRelay):
+class RememberingOracle(AbstractRelay):
     """An oracle that keeps the last few tangents of every plan or group. They bound any goal under any limits.
 
     Args:
@@ -44,7 +44,7 @@ class Remembering(AbstractRelay):
 
     def __init__(self, inner: AbstractOracle, depth: int = FRONT.deepest):
         super().__init__(inner)
-        self.places = Places()
+        self.places = LinearisationPoints()
         rows, n = len(inner.names), len(inner.variables)
         most = FRONT.memory_bytes / (8.0 * (rows * (n + 2) + n))
         self.depth = int(np.clip(most / inner.count, 1, depth))
@@ -89,16 +89,16 @@ class Remembering(AbstractRelay):
         self.number[plan, slot] = number[retained]
         return result
 
-    def recall(self, plan: np.ndarray, slot: int) -> Recalled:
+    def recall(self, plan: np.ndarray, slot: int) -> RememberedTangents:
         """Points of the tangents in this slot, of the plans that have one there."""
         plan = plan[self.evaluations[plan] > slot]
-        return Recalled(plan, self.at[plan, slot], self.number[plan, slot])
+        return RememberedTangents(plan, self.at[plan, slot], self.number[plan, slot])
 
 
 class Memory(AbstractRelay):
-    """Answers from what one slot of a `Remembering` holds, wherever it is asked; evaluates nothing."""
+    """Answers from what one slot of a `RememberingOracle` holds, wherever it is asked; evaluates nothing."""
 
-    def __init__(self, source: Remembering, slot: int):
+    def __init__(self, source: RememberingOracle, slot: int):
         super().__init__(source)
         self.source, self.slot = source, slot
 
@@ -172,9 +172,9 @@ class ParametricSequence:
         seed: of the first programme's sample.
     """
 
-    oracle: Remembering
+    oracle: RememberingOracle
     limits: tuple[str, ...]
-    effort: Effort
+    effort: SearchEffort
     seed: int
     steps: list[SolvedProgramme] = field(default_factory=list[SolvedProgramme])
     began: float = field(default_factory=time.perf_counter)

@@ -28,7 +28,7 @@ from ...executors import AbstractRunner
 from ...model.metrics import Metrics
 from ...study.objective import POSITIVE
 from ..base import AbstractSearch, AbstractSentWork, Evidence, Problem, Report, Trace, proving, silent
-from ..branch_and_bound.bounding import INTERRUPTED, Effort
+from ..branch_and_bound.bounding import INTERRUPTED, SearchEffort
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.certified import Certified
 from ..branch_and_bound.convexity import Verdict, check_convexity
@@ -40,16 +40,16 @@ from ..certificate import (
     MARGIN,
     SHORT,
     Certificate,
-    OnFront,
+    FrontPoint,
+    GoalQuantity,
     ProvenFront,
-    Wanted,
     certify,
     certify_front,
     claim_of_front,
 )
 from .dual_pool import Backed, Notes, Pool, Statement
 from .epsilon_constraint import Cell, FrontDesign, FrontWalk
-from .parametric_sequence import ParametricSequence, Remembering
+from .parametric_sequence import ParametricSequence, RememberingOracle
 
 # Programmes of a front at fixed levels, by whatever process a runner asks, each with what proves it.
 #
@@ -277,9 +277,9 @@ class Pareto(AbstractSearch):
         return (*self.minimise, *self.maximise)
 
     @property
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[GoalQuantity]:
         """Quantities whose logs are the rows."""
-        return [Wanted(n, 1.0) for n in self.minimise] + [Wanted(n, -1.0) for n in self.maximise]
+        return [GoalQuantity(n, 1.0) for n in self.minimise] + [GoalQuantity(n, -1.0) for n in self.maximise]
 
     def logged(self, problem: Problem) -> list[tuple[str, str]]:
         """Floors and the metrics of the front; the objective's own goal is not used."""
@@ -310,9 +310,9 @@ class Pareto(AbstractSearch):
 
     def sequence(self, oracle: AbstractModelOracle, seed: int) -> ParametricSequence:
         """Return a sequence of programmes over an oracle with these rows."""
-        effort = Effort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
+        effort = SearchEffort(gap=math.log1p(self.gap), seconds=self.seconds, batch=self.plans_per_round)
         limits = tuple(n for n in oracle.names if n not in (GOAL, *self.metrics[1:]))
-        return ParametricSequence(Remembering(oracle), limits, effort, seed)
+        return ParametricSequence(RememberingOracle(oracle), limits, effort, seed)
 
     def listed(self, seed: int, problem: Problem) -> ParametricSequence:
         """Return a sequence of programmes over a problem, every plan by itself."""
@@ -372,7 +372,7 @@ class Pareto(AbstractSearch):
             return [math.exp(wanted.sign * float(log)) for wanted, log in zip(self.wanted, logs, strict=True)]
 
         points = tuple(
-            OnFront(
+            FrontPoint(
                 dict(zip(self.metrics, values(one.values), strict=True)),
                 self.wanted[0].value(one.lower) if convex else None,
                 math.expm1(one.gap) if convex and math.isfinite(one.gap) else None,
@@ -400,7 +400,7 @@ def reference_of(logs: Float[np.ndarray, "designs metrics"]) -> Float[np.ndarray
     return logs.max(axis=0) + BEYOND * np.where(span > 0, span, 1.0)
 
 
-def front_rows(problem: Problem, wanted: list[Wanted]) -> Rows:
+def front_rows(problem: Problem, wanted: list[GoalQuantity]) -> Rows:
     """The rows of a problem's constraints; the log of the first metric as the goal, of the others by their names."""
     rows = rows_of(problem)
 

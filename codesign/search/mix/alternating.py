@@ -33,7 +33,7 @@ from ..settings import MIX
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlanEvaluation:
     """One evaluation of a plan: exact and affine rows at u."""
 
     u: np.ndarray
@@ -53,7 +53,7 @@ class Member:
 
     name: str
     programme: Programme
-    seen: dict[int, list[Seen]] = field(default_factory=dict[int, list[Seen]])
+    seen: dict[int, list[PlanEvaluation]] = field(default_factory=dict[int, list[PlanEvaluation]])
 
     @property
     def count(self) -> int:
@@ -69,7 +69,7 @@ class Member:
             sharp = np.broadcast_to(np.asarray(sharpness, dtype=float), len(plan)).tolist()
             for i, p in enumerate(plan.tolist()):
                 cuts = self.seen.setdefault(p, [])
-                cuts.append(Seen(u[i].copy(), exact[i], affine[i], sharp[i]))
+                cuts.append(PlanEvaluation(u[i].copy(), exact[i], affine[i], sharp[i]))
                 if len(cuts) > MIX.most_kept:
                     del cuts[1]
         return exact, affine

@@ -18,11 +18,11 @@ from jaxtyping import Float
 
 from ..blend import Blend
 from ..settings import MIX
-from .alternating import Member, Seen
+from .alternating import Member, PlanEvaluation
 
 
 @dataclass(frozen=True)
-class Lean:
+class LagrangianDuals:
     """Duals: workload k minimises weights[k] * goal + slopes[k] . u; constant + the least of all these is a bound.
 
     weights and constant are the mean, by `shares`, of the blend's tangents at the logs `points`.
@@ -50,15 +50,15 @@ class MasterSolution:
     goals: list[np.ndarray]
     u: np.ndarray
     logs: np.ndarray
-    lean: Lean | None = None
+    lean: LagrangianDuals | None = None
 
 
-def chosen_cuts(cuts: list[Seen]) -> list[Seen]:
+def chosen_cuts(cuts: list[PlanEvaluation]) -> list[PlanEvaluation]:
     """The first and the latest."""
     return cuts if len(cuts) <= MIX.cuts else [cuts[0], *cuts[-MIX.cuts + 1 :]]
 
 
-class Master:
+class MasterProgramme:
     """The programme over given plans of each workload.
 
     Args:
@@ -152,7 +152,9 @@ class Master:
         self.cost = np.zeros(width)
         self.cost[-1] = 1.0
 
-    def _solution(self, x: np.ndarray, value: float, bound: float, lean: Lean | None = None) -> MasterSolution:
+    def _solution(
+        self, x: np.ndarray, value: float, bound: float, lean: LagrangianDuals | None = None
+    ) -> MasterSolution:
         total, n, K = self.total, self.n, len(self.members)
         shares = [x[self.first[k] : self.first[k + 1]] for k in range(K)]
         z = x[total : total * (n + 1)].reshape(total, n)
@@ -176,7 +178,7 @@ class Master:
         other = -result.eqlin.marginals[2 * K :].reshape(K - 1, n) if K > 1 else np.zeros((0, n))
         slopes = np.concatenate([-other.sum(axis=0)[None], other])
         used = each > 0
-        lean = Lean(each @ self.slopes, slopes, float(each @ self.constants), self.points[used], each[used])
+        lean = LagrangianDuals(each @ self.slopes, slopes, float(each @ self.constants), self.points[used], each[used])
         return self._solution(result.x, float(result.fun), float(result.fun), lean)
 
     def integer_solution(self, seconds: float, gap: float, centre: float) -> MasterSolution | None:

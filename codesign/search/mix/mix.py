@@ -26,12 +26,12 @@ from ...executors import AbstractRunner
 from ...uncertainty import Cases
 from ..base import AbstractSearch, Evidence, Problem, Progress, Report, Trace, proving, silent
 from ..blend import Blend
-from ..branch_and_bound.bounding import INTERRUPTED, Effort, Outcome
+from ..branch_and_bound.bounding import INTERRUPTED, Outcome, SearchEffort
 from ..branch_and_bound.convexity import Verdict, check_convexity
 from ..branch_and_bound.evidence import Recorder, evidence_of
 from ..branch_and_bound.model_oracle import designs_of
 from ..branch_and_bound.oracle import Programme
-from ..certificate import LATE, Certificate, Convexity, Shared, Wanted, certify, claim_of_mix, columns_of
+from ..certificate import LATE, Certificate, Convexity, GoalQuantity, Shared, certify, claim_of_mix, columns_of
 from .alternating import Alternating, Member
 from .mix_evidence import ALONE, evidence_of_mix, round_alone
 from .pricing import Proof
@@ -105,7 +105,7 @@ def check_hardware(first: str, one: Problem, second: str, other: Problem) -> Non
             refuse(path)
 
 
-BLENDED = Wanted("blend of goals")  # its value of a log
+BLENDED = GoalQuantity("blend of goals")  # its value of a log
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class _MixRun:
 
         def search_of(k: int, share: float) -> WorkloadSearch:
             left = share * max(self.mix.seconds - self.elapsed, 1.0) / 2
-            return WorkloadSearch(self.members[k].name, Effort(gap=gap, seconds=left))
+            return WorkloadSearch(self.members[k].name, SearchEffort(gap=gap, seconds=left))
 
         for k, outcome in enumerate(self.searches.run(search_of)):
             self.standalone[self.members[k].name] = outcome
@@ -332,7 +332,7 @@ class _MixRun:
         hopeless = self._hopeless() if verdict.convex and not result else []
         relative = " relative to its own best" if self.mix.relative else ""
         return certify(
-            Wanted(f"{self.mix.aggregate} of {len(self.members)} goals{relative}"), search.upper, self.lower,
+            GoalQuantity(f"{self.mix.aggregate} of {len(self.members)} goals{relative}"), search.upper, self.lower,
             convex=verdict.convex, closed=closed or bool(hopeless),
             reason=verdict.reason or ("" if closed else self.stopped),
             convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven), history=tuple(self.history),

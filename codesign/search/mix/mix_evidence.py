@@ -20,8 +20,8 @@ from ..blend import Blend
 from ..branch_and_bound.bounding import Bounding
 from ..branch_and_bound.evidence import VERSION, Recorder, table_of_cuts, table_of_points
 from ..branch_and_bound.model_oracle import Oracle
-from .alternating import Member, Seen
-from .master_problem import Lean, chosen_cuts
+from .alternating import Member, PlanEvaluation
+from .master_problem import LagrangianDuals, chosen_cuts
 
 KIND = "mix"  # of the certificate
 ALONE = "alone"  # of one that says that a workload has no feasible design, whatever the hardware
@@ -41,7 +41,7 @@ class Priced:
 class Round:
     """One pricing of all workloads. `alone`: of goals as they are, without duals, on hardware of their own."""
 
-    lean: Lean
+    lean: LagrangianDuals
     sides: list[Priced]
     alone: bool = False
 
@@ -51,7 +51,7 @@ class WholeShares:
     """The programme over whole shares that gave the bound: plans of each workload, tangents of each, of the blend."""
 
     inside: list[np.ndarray]
-    cuts: list[list[list[Seen]]]
+    cuts: list[list[list[PlanEvaluation]]]
     points: Float[np.ndarray, "points members"]
 
     @classmethod
@@ -69,7 +69,7 @@ def round_alone(boundings: Sequence[Bounding], blend: Blend) -> Round | None:
         return None
     value, weights = blend.tangent(least)
     constant = float(value[0] - (weights[0] * least[0]).sum())
-    lean = Lean(weights[0], np.zeros((len(boundings), boundings[0].width)), constant, least, np.ones(1))
+    lean = LagrangianDuals(weights[0], np.zeros((len(boundings), boundings[0].width)), constant, least, np.ones(1))
     sides: list[Priced] = []
     for weight, bounding, recorder in zip(weights[0], boundings, recorders, strict=True):
         finite = np.isfinite(bounding.lower)
@@ -254,7 +254,7 @@ class _Tables:
         self.points.append(np.column_stack([points, sharpness]))
         self.placed += len(points)
 
-    def add_integer(self, node: int, seen: Sequence[Seen]) -> None:
+    def add_integer(self, node: int, seen: Sequence[PlanEvaluation]) -> None:
         """Tangents of one plan that is left."""
         self.tangents[0].extend([node] * len(seen))
         self.tangents[1].extend(np.append(one.u, one.sharpness) for one in seen)

@@ -18,13 +18,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ..blend import Blend
-from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding, Effort, Outcome, WarmStart
+from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding, Outcome, SearchEffort, WarmStart
 from ..branch_and_bound.bounding_state import Incumbent
 from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.interior_point import ELASTIC
 from ..settings import MIX
 from .alternating import Alternating, Member, solve_tuples
-from .master_problem import Lean, Master, MasterSolution
+from .master_problem import LagrangianDuals, MasterProgramme, MasterSolution
 from .mix_evidence import Priced, Round, WholeShares
 from .workload_oracles import Searches, WorkloadSearch
 
@@ -33,7 +33,7 @@ from .workload_oracles import Searches, WorkloadSearch
 # Source: see docs/optimisation.md, section 6.
 
 
-class Side:
+class WorkloadPlans:
     """One workload's plans: those that may still be in a better tuple, and bounds of their leaned goals."""
 
     def __init__(self, member: Member):
@@ -54,7 +54,7 @@ class Side:
         """Least floor of the plans that were dropped: all that is proven of tuples with one of them."""
         return float(np.min(self.floor, where=~self.alive, initial=np.inf))
 
-    def asking(self, weight: float, slope: np.ndarray, effort: Effort) -> WorkloadSearch:
+    def asking(self, weight: float, slope: np.ndarray, effort: SearchEffort) -> WorkloadSearch:
         """The search for the least leaned goal over the plans left, from the designs that were seen."""
         incumbent = Incumbent(len(slope))
         for plan, cuts in self.member.seen.items():
@@ -139,7 +139,7 @@ class Proof:
         self.members = members = list(searches.members)
         self.searches, self.blend, self.search, self.gap = searches, blend, search, gap
         self.until, self.note, self.lower, self._took = until, note, -np.inf, 0.0
-        self.sides = [Side(member) for member in members]
+        self.sides = [WorkloadPlans(member) for member in members]
         goals = np.array([m.programme.tangents(search.plans[k : k + 1], search.u[None], 1e6)[0][0, 0]
                           for k, m in enumerate(members)])  # fmt: skip
         self.points = [goals, *(goals + 3.0 * row for row in np.eye(len(members)))]
@@ -171,9 +171,9 @@ class Proof:
     def _raise(self, bound: float) -> None:
         self.lower = max(self.lower, min(bound, self.search.upper))
 
-    def _master(self, plans: list[np.ndarray]) -> Master:
+    def _master(self, plans: list[np.ndarray]) -> MasterProgramme:
         points = np.array(self.points[:1] if self.blend.how == "log_sum" else self.points)
-        return Master(self.members, self.blend, plans, points)
+        return MasterProgramme(self.members, self.blend, plans, points)
 
     def lean(self, rounds: int = 16) -> None:
         """Raise the bound by the duals of the relaxed programme until it stands still."""
@@ -214,7 +214,7 @@ class Proof:
                 break
         return solution
 
-    def _price(self, lean: Lean) -> float:
+    def _price(self, lean: LagrangianDuals) -> float:
         """Bound by these duals, and drop what cannot be in a better tuple; returns the bound."""
         count = len(self.sides)
         missing = self.search.upper - self.lower
@@ -226,7 +226,7 @@ class Proof:
 
         def search_of(k: int, share: float) -> WorkloadSearch:
             seconds = share * max(self.until - time.perf_counter(), 0.5)
-            return self.sides[k].asking(lean.weights[k], lean.slopes[k], Effort(gap=gap, seconds=seconds))
+            return self.sides[k].asking(lean.weights[k], lean.slopes[k], SearchEffort(gap=gap, seconds=seconds))
 
         outcomes = list(self.searches.run(search_of, spread=self._took > self.searches.worth_s))
         for side, outcome in zip(self.sides, outcomes, strict=True):
@@ -234,7 +234,7 @@ class Proof:
         self._took = sum(outcome.seconds for outcome in outcomes)
         return self._floors(lean)
 
-    def _floors(self, lean: Lean) -> float:
+    def _floors(self, lean: LagrangianDuals) -> float:
         self.priced = lean
         bound, enough = lean.constant + sum(side.least for side in self.sides), self.search.upper - self.gap
         if np.isfinite(bound):
@@ -244,7 +244,7 @@ class Proof:
             self._raise(min(float(side.floor.min()), enough))
         return bound
 
-    def _keep(self, lean: Lean) -> None:
+    def _keep(self, lean: LagrangianDuals) -> None:
         """Keep the evidence of the floors; plans told apart after a pricing replace what it left."""
         if self.rounds and self.rounds[-1].lean is lean:
             self.rounds.pop()

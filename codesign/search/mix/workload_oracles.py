@@ -17,7 +17,7 @@ from ...executors import AbstractRunner
 from ...model.scenario import Scenario
 from ...uncertainty import Cases
 from ..base import AbstractSentProblems, Problem
-from ..branch_and_bound.bounding import COLD, Effort, Outcome, SentOutcome, WarmStart
+from ..branch_and_bound.bounding import COLD, Outcome, SearchEffort, SentOutcome, WarmStart
 from ..branch_and_bound.branch_and_bound import BranchAndBound
 from ..branch_and_bound.evidence import Recorder
 from ..branch_and_bound.model_oracle import Oracle
@@ -88,7 +88,7 @@ def moved_limits(one: Problem, other: Problem) -> dict[str, float]:
 # An oracle with a price on its hardware: how one workload of a mix is asked for what suits the others.
 
 
-class LeanedOracle(AbstractRelay):
+class LagrangianOracle(AbstractRelay):
     """The rows of another oracle, with the goal `weight * goal + slope . u`.
 
     Source: Lagrangian pricing, [geoffrion1974]; see docs/optimisation.md, section 6 (mixes).
@@ -140,7 +140,7 @@ class WorkloadSearch:
     """
 
     name: str
-    effort: Effort
+    effort: SearchEffort
     weight: float = 1.0
     slope: np.ndarray | None = None
     warm: WarmStart = field(default=COLD)
@@ -153,7 +153,7 @@ class WorkloadSearch:
         """The programme that is searched, of the workload's own."""
         if self.slope is None:
             return programme
-        return replace(programme, oracle=LeanedOracle(programme.oracle, self.weight, self.slope))
+        return replace(programme, oracle=LagrangianOracle(programme.oracle, self.weight, self.slope))
 
     def run(self, programme: Programme, seed: int) -> Outcome:
         """With notes of what each bound rests on."""

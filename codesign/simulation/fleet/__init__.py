@@ -4,15 +4,15 @@ from .autoscalers import FleetState as FleetState
 from .autoscalers import KeepSLO as KeepSLO
 from .autoscalers import LeastReplicas as LeastReplicas
 from .autoscalers import Scaling as Scaling
-from .autoscalers import Scheduled as Scheduled
+from .autoscalers import ScheduledScaling as ScheduledScaling
 from .autoscalers import TargetUtilisation as TargetUtilisation
 from .autoscalers import least_replicas as least_replicas
 from .autoscalers import least_work as least_work
 from .fleet import Failures as Failures
 from .fleet import keeps_slo as keeps_slo
 from .fleet import simulate_fleet as simulate_fleet
-from .fleet_outcome import Agreed as Agreed
 from .fleet_outcome import FleetServed as FleetServed
+from .fleet_outcome import LatencyLimits as LatencyLimits
 from .fleet_traffic import Modulation as Modulation
 from .fleet_traffic import RequestClass as RequestClass
 from .fleet_traffic import Reuse as Reuse
@@ -30,8 +30,32 @@ from .routers import AbstractRouter as AbstractRouter
 from .routers import router_of as router_of
 
 __all__ = [
-    "ONE_QUEUE", "ROUTERS", "AbstractRouter", "Agreed", "Failures", "FleetServed", "FleetState", "KeepSLO",
-    "LeastReplicas", "Modulation", "RequestClass", "Reuse", "Scaling", "Scheduled", "TargetUtilisation",
-    "TwoPoolsServed", "by_profile", "conversations", "dispersion", "keeps_slo", "least_replicas", "least_work",
-    "markov_modulated", "reuse_of", "router_of", "simulate_fleet", "simulate_two_pools", "traffic_measures",
+    "ONE_QUEUE",
+    "ROUTERS",
+    "AbstractRouter",
+    "Failures",
+    "FleetServed",
+    "FleetState",
+    "KeepSLO",
+    "LatencyLimits",
+    "LeastReplicas",
+    "Modulation",
+    "RequestClass",
+    "Reuse",
+    "Scaling",
+    "ScheduledScaling",
+    "TargetUtilisation",
+    "TwoPoolsServed",
+    "by_profile",
+    "conversations",
+    "dispersion",
+    "keeps_slo",
+    "least_replicas",
+    "least_work",
+    "markov_modulated",
+    "reuse_of",
+    "router_of",
+    "simulate_fleet",
+    "simulate_two_pools",
+    "traffic_measures",
 ]  # fmt: skip

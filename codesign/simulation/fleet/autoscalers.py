@@ -20,11 +20,11 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]  # loads its parts when 
 from ...core.errors import ConfigError
 from ..serving.engine import Engine, TabulatedSteps
 from ..serving.requests import Requests
-from .fleet_outcome import Agreed
+from .fleet_outcome import LatencyLimits
 from .fleet_traffic import reuse_of
 
 __all__ = [
-    "FleetState", "KeepSLO", "LeastReplicas", "Scaling", "Scheduled", "TargetUtilisation", "least_replicas",
+    "FleetState", "KeepSLO", "LeastReplicas", "Scaling", "ScheduledScaling", "TargetUtilisation", "least_replicas",
     "least_work",
 ]  # fmt: skip
 
@@ -111,7 +111,7 @@ class KeepSLO:
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class ScheduledScaling:
     """Predictive policy: replicas for the largest known rate until a replica that starts now has served an interval.
 
     rates: requests/s of each interval of `interval_s`, from 0 on; after the last the first again.
@@ -215,7 +215,7 @@ def least_work(engine: Engine, requests: Requests, tpot_s: float = math.inf) -> 
 def least_replicas(
     engine: Engine,
     requests: Requests,
-    agreed: Agreed,
+    agreed: LatencyLimits,
     scaling: Scaling,
     *,
     initial: int = 1,

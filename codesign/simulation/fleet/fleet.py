@@ -27,7 +27,7 @@ from ..serving.replica import Replica, SpeculatingReplica
 from ..serving.requests import Requests
 from ..serving.serve import WARM_UP, Report, check_fits, counted, measured, shares
 from .autoscalers import FleetState, Scaling
-from .fleet_outcome import Agreed, FleetServed
+from .fleet_outcome import FleetServed, LatencyLimits
 from .routers import Outstanding, router_of
 
 __all__ = ["MOST_REPLICAS", "Failures", "keeps_slo", "simulate_fleet"]
@@ -103,7 +103,7 @@ def simulate_fleet(
 def keeps_slo(
     engines: Engine | Sequence[Engine],
     requests: Requests,
-    agreed: Agreed,
+    agreed: LatencyLimits,
     router: str = "round_robin",
     *,
     replicas: int = 1,
@@ -227,7 +227,9 @@ class _Fleet:
         self.arrived = self.late = self.answered = self.moved = self.failed = 0  # of late and answered: since control
         self.routed, self.starts, self.sample_s = 0, 0, math.inf
         self.samples: list[Sample] = []
-        self.agreed: Agreed | None = None  # of which it is asked whether it is kept by requests from this number on
+        self.agreed: LatencyLimits | None = (
+            None  # of which it is asked whether it is kept by requests from this number on
+        )
         self.counted_from, self.counted_late, self.hopeless = 0, 0, False
         self.begin, self.marks = int(self.total * WARM_UP), list[dict[str, int]]()
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from ...core.errors import ConfigError
 from ..serving.requests import Requests
-from ..serving.serve import Served
+from ..serving.serve import ServedTimes
 
-__all__ = ["Agreed", "FleetServed"]
+__all__ = ["FleetServed", "LatencyLimits"]
 
 
 @dataclass(frozen=True)
-class Agreed:
+class LatencyLimits:
     """Limits on the time to a first token and between tokens, seconds, and the share of requests to keep both."""
 
     ttft_s: float = float("inf")
@@ -43,7 +43,7 @@ class FleetServed:
     which have no times and count as late.
     """
 
-    served: Served
+    served: ServedTimes
     requests: Requests
     came: np.ndarray
     first: np.ndarray
@@ -62,16 +62,16 @@ class FleetServed:
         """Share of all prompt tokens that were not computed."""
         return self.served.counts["hit_tokens"] / float(self.requests.prompts.sum())
 
-    def kept(self, agreed: Agreed) -> np.ndarray:
+    def kept(self, agreed: LatencyLimits) -> np.ndarray:
         """True for each request that kept both limits."""
         steps = np.maximum(self.requests.outputs - 1, 1)
         return (self.first - self.came <= agreed.ttft_s) & ((self.last - self.first) / steps <= agreed.tpot_s)
 
-    def attainment(self, agreed: Agreed, begin: float = 0.2) -> float:
+    def attainment(self, agreed: LatencyLimits, begin: float = 0.2) -> float:
         """Share of the requests after the warm-up that kept both limits."""
         return float(self.kept(agreed)[int(len(self.came) * begin) :].mean())
 
-    def by_class(self, agreed: dict[str, Agreed], begin: float = 0.2) -> list[dict[str, Any]]:
+    def by_class(self, agreed: dict[str, LatencyLimits], begin: float = 0.2) -> list[dict[str, Any]]:
         """One row a class, one of all where there are none: times, share that kept its limits, whether enough."""
         chosen = np.arange(int(len(self.came) * begin), len(self.came))
         names = self.requests.class_names or ("all",)
@@ -81,7 +81,7 @@ class FleetServed:
             indices = chosen[codes == code]
             if not len(indices):
                 continue
-            limits = agreed.get(name, agreed.get("", Agreed()))
+            limits = agreed.get(name, agreed.get("", LatencyLimits()))
             steps = np.maximum(self.requests.outputs[indices] - 1, 1)
             ttft, tpot = (self.first - self.came)[indices], (self.last - self.first)[indices] / steps
             answered = ~np.isnan(self.last[indices])

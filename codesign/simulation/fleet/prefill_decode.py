@@ -20,7 +20,7 @@ from ...core.errors import ConfigError
 from ..serving.cache_blocks import PrefixStore
 from ..serving.engine import Engine
 from ..serving.requests import Requests
-from ..serving.serve import WARM_UP, Handed, Report, check_fits, measured
+from ..serving.serve import WARM_UP, HandoverTimes, Report, check_fits, measured
 from .fleet import MOST_REPLICAS, simulate_fleet
 from .fleet_outcome import FleetServed
 from .routers import ROUTERS, Outstanding, router_of
@@ -45,7 +45,7 @@ class TwoPoolsServed:
     """
 
     fleet: FleetServed
-    handed: Handed
+    handed: HandoverTimes
     prefill_replica: np.ndarray
     prefill_busy: float
     link_busy: float
@@ -145,7 +145,7 @@ class _Prompts:
         self.busy_s = self.link_s = 0.0
         self.hit_tokens = self.prompt_tokens = 0
 
-    def handed(self) -> Handed:
+    def handed(self) -> HandoverTimes:
         """Take all prompts in the order that they come in."""
         arrived = self.requests.arrivals
         assert arrived is not None
@@ -156,7 +156,7 @@ class _Prompts:
             self._arrive(request, now)
         while self.heap:
             self._goes_on()
-        return Handed(arrived, self.began, self.first, self.ready)
+        return HandoverTimes(arrived, self.began, self.first, self.ready)
 
     def _arrive(self, request: int, now: float) -> None:
         view = self.view

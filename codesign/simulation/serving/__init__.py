@@ -15,15 +15,15 @@ from .requests import arrivals as arrivals
 from .requests import lengths as lengths
 from .requests import read_trace as read_trace
 from .serve import TIMELINE as TIMELINE
-from .serve import Handed as Handed
-from .serve import Served as Served
+from .serve import HandoverTimes as HandoverTimes
+from .serve import ServedTimes as ServedTimes
 from .serve import simulate_apart as simulate_apart
 from .serve import simulate_closed as simulate_closed
 from .serve import simulate_open as simulate_open
 from .serve import simulate_run as simulate_run
 
 __all__ = [
-    "LEAST_REQUESTS", "TIMELINE", "Engine", "Handed", "Replica", "Requests", "RooflineSteps", "Served",
+    "LEAST_REQUESTS", "TIMELINE", "Engine", "HandoverTimes", "Replica", "Requests", "RooflineSteps", "ServedTimes",
     "SpeculatingReplica", "StepTimes", "TabulatedSteps", "arrivals", "least_token_s", "lengths", "mean_request",
     "most_rate", "read_trace", "simulate_apart", "simulate_closed", "simulate_open", "simulate_run",
 ]  # fmt: skip

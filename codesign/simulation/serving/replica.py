@@ -28,7 +28,7 @@ def chance_of(accepted: float, verified: int) -> float:
     return high
 
 
-class Growing(NamedTuple):
+class DecodingSequence(NamedTuple):
     """A sequence that decodes: blocks that it shares, and the prefix that it shares them of."""
 
     shared: int
@@ -56,7 +56,7 @@ class SpeculatingReplica(AbstractReplica):
     def _join(self, request: int, stored: int, outputs: int, shared: int, prefix: int) -> None:
         if outputs <= 0:
             raise ValueError(f"request {request} has nothing to decode")
-        self.decoding[request] = Growing(shared, prefix)
+        self.decoding[request] = DecodingSequence(shared, prefix)
         self.stored[request], self.left[request] = stored, outputs
         self.context += stored
         self.running = None

@@ -24,7 +24,7 @@ TIMELINE = ("start_s", "seconds", "steps", "decodes", "prompt_tokens", "waiting"
 
 
 @dataclass(frozen=True)
-class Handed:
+class HandoverTimes:
     """Seconds at which prompts of two pools come, are begun, have their first token and have their cache across."""
 
     came: np.ndarray
@@ -34,7 +34,7 @@ class Handed:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedTimes:
     """Times of the measured requests, those after the warm-up, and counts of the whole simulation.
 
     `decodes` is the mean number of sequences that a step decodes and `hybrid_step_share` the share of steps that carry
@@ -49,7 +49,7 @@ class Served:
     hybrid_step_share: float = 0.0
     counts: dict[str, int] = field(default_factory=dict[str, int])
     timeline: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
-    handed: Handed | None = None
+    handed: HandoverTimes | None = None
 
     def summary(self) -> dict[str, float]:
         """Means and quantiles by the names that metrics have."""
@@ -61,7 +61,7 @@ class Served:
                 result[f"{name}.p{share}"] = float(np.quantile(values, share / 100)) if len(values) else float("nan")
         return result | {name: float(count) for name, count in self.counts.items()}
 
-    def later(self, seconds: float) -> "Served":
+    def later(self, seconds: float) -> "ServedTimes":
         """Copy in which every request spends so long at the host before it comes to the engine."""
         return replace(self, ttft_s=self.ttft_s + seconds, e2e_s=self.e2e_s + seconds)
 
@@ -74,14 +74,14 @@ class Served:
 
 def measured(
     requests: Requests, came: np.ndarray, first: np.ndarray, last: np.ndarray, chosen: np.ndarray, **more: Any
-) -> Served:
+) -> ServedTimes:
     """Times of the chosen requests; those of a single token have no time between tokens."""
     steps = requests.outputs[chosen] - 1
     between = (last - first)[chosen] / np.maximum(steps, 1)
     ended = np.sort(last[chosen])
     spread = float(ended[-1] - ended[0]) if len(ended) else 0.0
     rate = (len(ended) - 1) / spread if spread > 0 else float("nan")
-    return Served((first - came)[chosen], between[steps > 0], (last - came)[chosen], rate, **more)
+    return ServedTimes((first - came)[chosen], between[steps > 0], (last - came)[chosen], rate, **more)
 
 
 COUNTS = ("steps", "mixed", "decode_tokens", "sequence_steps", "prompt_tokens", "preempted", "hit_tokens", "finished")
@@ -111,7 +111,7 @@ def _no_report(done: int, total: int) -> None:
 
 def simulate_closed(
     engine: Engine, requests: Requests, concurrency: int, *, report: Report = _no_report, timeline: bool = False
-) -> Served:
+) -> ServedTimes:
     """So many requests are always under way: one that is finished is followed by the next at once.
 
     Measured are those that come after the warm-up and before the supply ends.
@@ -143,7 +143,9 @@ def simulate_closed(
     return _of_one(replica, requests, came, np.arange(begin, max(total - concurrency, begin + 1)), marks)
 
 
-def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_report, timeline: bool = False) -> Served:
+def simulate_open(
+    engine: Engine, requests: Requests, *, report: Report = _no_report, timeline: bool = False
+) -> ServedTimes:
     """Requests come when they come.
 
     Raises:
@@ -160,7 +162,7 @@ def simulate_open(engine: Engine, requests: Requests, *, report: Report = _no_re
 
 def simulate_run(
     engine: Engine, requests: Requests, clients: int | None = None, *, report: Report = _no_report
-) -> Served:
+) -> ServedTimes:
     """A run from its first request to its last, as a benchmark makes it: all requests are measured.
 
     Args:
@@ -218,7 +220,7 @@ def simulate_apart(
     drain_s: float = 0.0,
     report: Report = _no_report,
     timeline: bool = False,
-) -> Served:
+) -> ServedTimes:
     """Prompts on engines of their own, from one queue; decodes on others, by turns.
 
     A step of a prefill engine has room for `chunk` tokens: of the prompts in front as many as it takes, the last of
@@ -268,7 +270,7 @@ def _replica(engine: Engine, requests: Requests, *, timeline: bool) -> AbstractR
 
 def _prefilled(
     engine: Engine, count: int, requests: Requests, came: np.ndarray, moving: np.ndarray, drain_s: float
-) -> Handed:
+) -> HandoverTimes:
     """Times at which each prompt is begun, has its first token, and has its cache across the link."""
     times, room = engine.times, min(engine.budget, engine.chunk)
     lengths, arrived, total = requests.prompts.tolist(), came.tolist(), len(requests)
@@ -300,7 +302,7 @@ def _prefilled(
             first[request] = end + drain_s
             link[index] = max(link[index], first[request]) + float(moving[request])
             ready[request] = link[index]
-    return Handed(came, began, first, ready)
+    return HandoverTimes(came, began, first, ready)
 
 
 def check_fits(engine: Engine, requests: Requests) -> None:
@@ -363,7 +365,7 @@ def _feed(
 
 def _of_one(
     replica: AbstractReplica, requests: Requests, came: np.ndarray, chosen: np.ndarray, marks: list[dict[str, int]]
-) -> Served:
+) -> ServedTimes:
     return measured(
         requests, came, replica.first, replica.last, chosen, counts=counted([replica]),
         timeline=replica.timeline or [], **shares(marks[0], marks[-1]),

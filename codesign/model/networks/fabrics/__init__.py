@@ -4,7 +4,7 @@ from . import interference as interference
 from .base import ALGORITHMS as ALGORITHMS
 from .base import AbstractFabric as AbstractFabric
 from .base import AbstractWrappedFabric as AbstractWrappedFabric
-from .base import Beside as Beside
+from .base import BackgroundTraffic as BackgroundTraffic
 from .base import Group as Group
 from .contended import Contended as Contended
 from .contended import RoundRobin as RoundRobin
@@ -24,8 +24,8 @@ from .switch_chips import SwitchChips as SwitchChips
 from .switch_chips import SwitchDomain as SwitchDomain
 
 __all__ = [
-    "ALGORITHMS", "AbstractFabric", "AbstractWrappedFabric", "Beside", "Contended", "FatTree", "FoldedClos", "Group",
-    "OpticalCircuit",
-    "PacketFormat", "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoundRobin", "RoutedTopology",
-    "SwitchChips", "SwitchDomain", "interference", "on_slice", "seconds_per_byte", "topology_from_file",
+    "ALGORITHMS", "AbstractFabric", "AbstractWrappedFabric", "BackgroundTraffic", "Contended", "FatTree", "FoldedClos",
+    "Group", "OpticalCircuit", "PacketFormat", "PathEnergy", "PcieTree", "PhotonicRack", "QueuedNode", "RoundRobin",
+    "RoutedTopology", "SwitchChips", "SwitchDomain", "interference", "on_slice", "seconds_per_byte",
+    "topology_from_file",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ ALGORITHMS = (
 """Names by which a plan may choose among the algorithms of a network level that offers several (`Chosen`)."""
 
 
-class Beside(Module):
+class BackgroundTraffic(Module):
     """The job's other traffic that is under way together with a group's own, per byte of the group's own.
 
     here_ratio: bytes of the others over the links that the group uses. elsewhere_s_per_byte: time that whatever is
@@ -41,7 +41,7 @@ class Beside(Module):
 
 
 _ZERO: Any = np.zeros(())  # JAX must not begin before `prepare_jax` has set it
-ALONE = Beside(*[_ZERO] * 6)
+ALONE = BackgroundTraffic(*[_ZERO] * 6)
 
 
 class Group(Module):
@@ -55,7 +55,7 @@ class Group(Module):
     size: Float[Array, "*b"] = quantity(low=1.0)
     stride: Float[Array, "*b"] = quantity(low=1.0, default=1.0)
     background_bytes_per_s: Float[Array, "*b"] = quantity(default=0.0)
-    beside: Beside = ALONE
+    beside: BackgroundTraffic = ALONE
     element_bytes: Float[Array, "*b"] = quantity(high=8.0, default=2.0, doc="0: may not be rounded")
     algorithm: Float[Array, "*b"] = quantity(high=float(len(ALGORITHMS) - 1), default=0.0, doc="place in ALGORITHMS")
 

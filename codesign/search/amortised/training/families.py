@@ -12,13 +12,13 @@ import numpy as np
 from ....core.errors import ConfigError
 from ....core.fields import get_path, replace
 from ...base import Problem
-from ...branch_and_bound.bounding import Effort
+from ...branch_and_bound.bounding import SearchEffort
 from ...branch_and_bound.branch_and_bound import BranchAndBound
 from ...branch_and_bound.model_oracle import Oracle
 from ...branch_and_bound.oracle import Programme, rows_of
 from ...mix.workload_oracles import moved_limits
 from ..amortised import Instant, InstantAnswer, with_plans
-from ..guesser import Guesser
+from ..guesser import TrainedPredictor
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ HELD_OUT = 1_000_003  # added to a seed: of studies that no training draws
 
 
 def regrets(
-    guesser: Guesser, family: StudyFamily, base: Problem, studies: int, seed: int = 0, gap: float = 1e-3,
+    guesser: TrainedPredictor, family: StudyFamily, base: Problem, studies: int, seed: int = 0, gap: float = 1e-3,
     note: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row per random study that has a feasible design: regret of the answer over the certified bound, seconds.
@@ -166,7 +166,7 @@ def regrets(
             continue
         table = np.stack([plans[name] for name in oracle.plans], axis=-1)
         outcome = BranchAndBound(
-            Programme(with_plans(oracle, problem, table), allowed=allowed), Effort(gap=gap), 0
+            Programme(with_plans(oracle, problem, table), allowed=allowed), SearchEffort(gap=gap), 0
         ).run()
         if not math.isfinite(outcome.upper):
             continue

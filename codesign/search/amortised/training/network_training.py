@@ -20,14 +20,14 @@ from jaxtyping import Array
 
 from ....core.fields import replace
 from ....core.jax_typed import asarray, einsum, grad, jacfwd, jit, zeros
-from ....core.smooth import Weighted, at_least, reading
+from ....core.smooth import WeightedMaximum, at_least, reading
 from ....jaxprs.evaluator import quick_jit
 from ....model.metrics import evaluate
 from ....model.scenario import Scenario
 from ...base import Problem
 from ...branch_and_bound.oracle import GOAL, rows_of
 from ...descent.gradient import annealed
-from ..guesser import Guesser, NetworkShape
+from ..guesser import NetworkShape, TrainedPredictor
 from ..network import Network
 from .families import StudyFamily
 
@@ -58,7 +58,7 @@ def losses(family: StudyFamily, base: Problem, shape: NetworkShape) -> Callable[
 def train(
     family: StudyFamily, base: Problem, seed: int = 0, steps: int = 4000, batch: int = 64, rate: float = 2e-3,
     note: Callable[[int, float], None] = lambda step, loss: None,
-) -> Guesser:  # fmt: skip
+) -> TrainedPredictor:  # fmt: skip
     """A network for the family, its recipe in `facts`.
 
     Args:
@@ -101,7 +101,9 @@ def train(
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
     limits = tuple(sorted(family.budgets))
-    return Guesser(family.name, shape, family.inputs, limits, centre, whiten, jax.device_get(parameters), facts)
+    return TrainedPredictor(
+        family.name, shape, family.inputs, limits, centre, whiten, jax.device_get(parameters), facts
+    )
 
 
 def _whitening(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +124,7 @@ def _step(family: StudyFamily, base: Problem, shape: NetworkShape, network: Any,
 
     def slope(scenario: Scenario, row: Array, plan: Array, u: Array, sharpness: Array) -> Array:
         def at(u: Array) -> Array:
-            return reading(Weighted(sharpness), loss)(scenario, row, plan, u)
+            return reading(WeightedMaximum(sharpness), loss)(scenario, row, plan, u)
 
         return jacfwd(at)(u)
 

@@ -14,12 +14,12 @@ from codesign.model.workloads import (
     AbstractWorkload,
     CommOp,
     ComputeOp,
+    FamilyVocabulary,
     Layout,
     Op,
     Precision,
     Priced,
     Timeline,
-    Words,
     indivisible,
     total,
 )
@@ -79,7 +79,7 @@ class Sampling(AbstractWorkload):
     """
 
     plan_class: ClassVar[type[AbstractPlan]] = SamplingPlan
-    words: ClassVar[Words] = Words(
+    words: ClassVar[FamilyVocabulary] = FamilyVocabulary(
         "sampling", "batch of images", "image", ("time_s", "images_per_s", "denoising_step_s"),
         metrics={
             "time_s": ("Time to an image", "s"), "images_per_s": ("Images per second", "count"),
