@@ -38,10 +38,10 @@ class ErrorFactors(Module):
         if "ttft_s" not in extra:
             return extra
         later = (self.first_token - 1) * extra["ttft_s"]
-        told = dict(extra)
+        factors = dict(extra)
         for name, value in extra.items():
             if name.startswith("ttft_"):
-                told[name] = value * self.first_token
+                factors[name] = value * self.first_token
             elif name.startswith("e2e_"):
-                told[name] = value + later
-        return told
+                factors[name] = value + later
+        return factors

@@ -181,13 +181,13 @@ def beside(
 
     Assumes: an exchange of once per step runs beside one pass, whose traffic is spread evenly over it.
     """
-    found, beyond = flows(ops, levels, layout), leaving_ratio(ops, levels, layout, repeats)
-    seconds = {axis: _seconds_per_byte(axis, levels, layout) for axis in {axis for _, axis in found}}
+    flow_bytes, beyond = flows(ops, levels, layout), leaving_ratio(ops, levels, layout, repeats)
+    seconds = {axis: _seconds_per_byte(axis, levels, layout) for axis in {axis for _, axis in flow_bytes}}
     result = {}
-    for phase, axis in found:
+    for phase, axis in flow_bytes:
         none = [jnp.asarray(0.0)] * len(levels)
         nbytes, busy, met, all_met = none, none, jnp.asarray(0.0), jnp.asarray(0.0)
-        for (other_phase, other), sent in found.items():
+        for (other_phase, other), sent in flow_bytes.items():
             share = _passes_met(phase, other_phase, repeats)
             if other == axis or share is None or not {axis, other} <= set(OVERLAP):
                 continue
@@ -196,8 +196,8 @@ def beside(
             nbytes = [a + weight * b for a, b in zip(nbytes, passing, strict=True)]
             busy = [a + weight * b * s for a, b, s in zip(busy, passing, seconds[other], strict=True)]
             met, all_met = met + weight * passing[0] * share, all_met + weight * passing[0]
-        own = found[phase, axis]
-        views = _seen(own, nbytes, busy, seconds[axis], ratio(met, all_met))
+        flow = flow_bytes[phase, axis]
+        views = _seen(flow, nbytes, busy, seconds[axis], ratio(met, all_met))
         result[phase, axis] = [
             dataclasses.replace(view, beyond_ratio=beyond, **_next_to(here, seconds[axis]))
             for here, view in enumerate(views)
@@ -227,13 +227,13 @@ def _next_to(here: int, seconds: Sequence[Array]) -> dict[str, Array]:
 
 
 def _seen(
-    own: Sequence[Array], others: Sequence[Array], busy: Sequence[Array], beta: Sequence[Array], met: Array
+    flow: Sequence[Array], others: Sequence[Array], busy: Sequence[Array], beta: Sequence[Array], met: Array
 ) -> list[BackgroundTraffic]:
     """Per byte of a flow's own on each level: others' bytes there, and the busiest other level's time."""
-    passing, views = _passing(own), []
-    for here, nbytes in enumerate(own):
+    passing, views = _passing(flow), []
+    for here, nbytes in enumerate(flow):
         elsewhere = jnp.asarray(0.0)
-        for level in range(len(own)):
+        for level in range(len(flow)):
             if level != here:
                 mine = passing[level] * beta[level] if level < here else 0.0
                 elsewhere = maximum(elsewhere, ratio(busy[level] + mine, nbytes))

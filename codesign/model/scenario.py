@@ -274,22 +274,22 @@ class Cluster(Module):
         if self.later_stages is not None:
             there = {index for index, op in enumerate(ops) if op.phase.startswith(LATER)}
             here = dataclasses.replace(self, later_stages=None)
-            own = iter(here.price([op for index, op in enumerate(ops) if index not in there], layout, repeats))
+            here_costs = iter(here.price([op for index, op in enumerate(ops) if index not in there], layout, repeats))
             other = iter(self.later_stages.price([ops[index] for index in sorted(there)], layout, repeats, self.doubts))
-            return [next(other if index in there else own) for index in range(len(ops))]
+            return [next(other if index in there else here_costs) for index in range(len(ops))]
         if self.ffn is not None:
             away = {index for index, op in enumerate(ops) if op.phase in (FFN, TO_FFN, FROM_FFN)}
             here = dataclasses.replace(self, ffn=None)
-            own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
+            here_costs = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
             other = iter(self.ffn.price([ops[index] for index in sorted(away)], layout, self.doubts))
-            return [next(other if index in away else own) for index in range(len(ops))]
+            return [next(other if index in away else here_costs) for index in range(len(ops))]
         if self.prefill is not None:
             away = {index for index, op in enumerate(ops) if op.phase in (*PREFILL, KV_TRANSFER)}
             here = dataclasses.replace(self, prefill=None)
-            own = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
-            asked = [ops[index] for index in sorted(away)]
-            other = iter(self.prefill.price(asked, layout, self.path_energy, self.doubts))
-            return [next(other if index in away else own) for index in range(len(ops))]
+            here_costs = iter(here.price([op for index, op in enumerate(ops) if index not in away], layout, repeats))
+            away_ops = [ops[index] for index in sorted(away)]
+            other = iter(self.prefill.price(away_ops, layout, self.path_energy, self.doubts))
+            return [next(other if index in away else here_costs) for index in range(len(ops))]
         seen = self.beside(ops, layout, repeats) if repeats is not None else {}
         alike = [kind_of(op) for op in ops]
         many = Counter(kind for kind, op in zip(alike, ops, strict=True) if isinstance(op, ComputeOp))
@@ -494,5 +494,5 @@ class Scenario(Module):
     @property
     def layout(self) -> Layout:
         """The plan on its own number of devices, or on all that the cluster has."""
-        own = self.plan.device_count
-        return Layout(self.plan, self.cluster.device_count if own is None else own)
+        devices = self.plan.device_count
+        return Layout(self.plan, self.cluster.device_count if devices is None else devices)

@@ -187,8 +187,8 @@ class Accelerator(Module):
         """
         arithmetic = self.arithmetic(number_format)
         if arithmetic not in self.peak_flops_per_s:
-            known = ", ".join(sorted(self.peak_flops_per_s))
-            raise ConfigError(f"accelerator {self.name} has no peak for {number_format!r} (known: {known})")
+            formats = ", ".join(sorted(self.peak_flops_per_s))
+            raise ConfigError(f"accelerator {self.name} has no peak for {number_format!r} (known: {formats})")
         peak = self.peak_flops_per_s[arithmetic]
         return peak if self.die is None else peak * self.die.peak_ratio()
 
@@ -210,8 +210,8 @@ class Accelerator(Module):
 
     def limits(self) -> dict[str, Array]:
         """Used share of what bounds the die and its package, if it is a design of its own, and of the board."""
-        own = {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())
-        return own if self.board is None else own | self.board.limits(self.idle_power_w())
+        die_limits = {} if self.die is None else self.die.limits(self.rated_power_w() + self.hbm.peak_power_w())
+        return die_limits if self.board is None else die_limits | self.board.limits(self.idle_power_w())
 
     def kernel(self, kind: str, number_format: str) -> AbstractKernel:
         """The kernel model of a class and number format; falls back to a related class, format, then `elementwise`."""

@@ -232,8 +232,8 @@ class TieredMemory(AbstractMemory):
 
     def moved(self, data: str) -> dict[str, Array]:
         """Tier -> share of what is moved of a class of data: where it lies, unless that has a placement of its own."""
-        own = READ_OF.get(data)
-        return self.shares(own if own in self.placement else data)
+        read_class = READ_OF.get(data)
+        return self.shares(read_class if read_class in self.placement else data)
 
     def placing(self, data: str, shares: dict[str, Array]) -> "TieredMemory":
         """With a class of data placed so."""

@@ -277,10 +277,10 @@ class SharedPool(AbstractMemory):
         load = float(self.port_load())
         if load <= 1 or float(self.port_bound) >= 1:
             return ()
-        carried, asked = float(self.ports_bytes_per_s()), float(self.tier.bandwidth() / self.active())
+        carried, demanded = float(self.ports_bytes_per_s()), float(self.tier.bandwidth() / self.active())
         return (
-            f"port_bound = {float(self.port_bound):g}: the pool gives an accelerator {asked / 1e12:.3g} TB/s, its ports"
-            f" carry {carried / 1e12:.3g} TB/s ({load:.2f} times too much)",
+            f"port_bound = {float(self.port_bound):g}: the pool gives an accelerator {demanded / 1e12:.3g} TB/s, its"
+            f" ports carry {carried / 1e12:.3g} TB/s ({load:.2f} times too much)",
         )
 
     def energy(self, data: str = "") -> Array:

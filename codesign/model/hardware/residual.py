@@ -86,8 +86,12 @@ def features(work: Work, chip: AbstractChip) -> Float[Array, "*b features"]:
 
 def _numbers_of(work: Work, chip: AbstractChip) -> tuple[Sequence[Array], Sequence[Array], Sequence[Array]]:
     """Numbers that features are made of: sizes of launches, what the measured chip is, how tokens reach experts."""
-    told = work.routing
-    routing = [] if told is None else [told.tokens, told.visits, told.experts, told.shards, told.load, told.back]
+    balance = work.routing
+    routing = (
+        []
+        if balance is None
+        else [balance.tokens, balance.visits, balance.experts, balance.shards, balance.load, balance.back]
+    )
     return (
         [work.rows, work.cols, work.depth, work.batch, work.groups],
         [chip.processors, chip.peak_flops_per_s, chip.bandwidth_bytes_per_s, chip.cache_bytes],
@@ -175,8 +179,8 @@ def shape_network(
     """Output of a network for launches of these shapes (see `shape_of`), its weights before its biases."""
     columns = [shapes[..., column] for column in range(shapes.shape[-1])]
     chip, sizes, routing = columns[:CHIP], columns[CHIP : CHIP + SIZES], columns[CHIP + SIZES :]
-    told = jnp.stack(jnp.broadcast_arrays(*_features(sizes, chip, routing)), axis=-1)
-    scaled = jnp.clip((told - mean) / spread, -FARTHEST, FARTHEST)
+    features = jnp.stack(jnp.broadcast_arrays(*_features(sizes, chip, routing)), axis=-1)
+    scaled = jnp.clip((features - mean) / spread, -FARTHEST, FARTHEST)
     return hidden_output(scaled, context, layers[:LAYERS], layers[LAYERS:])
 
 
@@ -238,8 +242,8 @@ def applied(network: ShapeNetwork, context: Array, work: Work, chip: AbstractChi
     """Factor of a network on the seconds of launches, its context that of the kernel's constants."""
     if network.mean.shape[-1] == FEATURES + ROUTING and work.routing is None:
         work = replace(work, routing=Routing())
-    sizes, own, routing = _numbers_of(work, chip)
-    shapes = jnp.stack(jnp.broadcast_arrays(*own, *sizes, *routing), axis=-1)
+    sizes, chip_numbers, routing = _numbers_of(work, chip)
+    shapes = jnp.stack(jnp.broadcast_arrays(*chip_numbers, *sizes, *routing), axis=-1)
     layers = (*network.weights, *network.biases)
     return jnp.exp(bounded(shape_network(shapes, context, network.mean, network.spread, *layers)))
 
@@ -264,10 +268,10 @@ def learnt(kernel: AbstractKernel, find: Callable[[str], ShapeNetwork | None]) -
 
 def factor(kernel: AbstractKernel, work: Work, find: Callable[[str], ShapeNetwork | None]) -> Float[Array, "*b"]:
     """Factor on the seconds of launches; one where nothing was learned about their class."""
-    known = learnt(kernel, find)
-    if known is None:
+    correction = learnt(kernel, find)
+    if correction is None:
         return ones(())
-    return applied(known.network, asarray(known.context), work, known.chip)
+    return applied(correction.network, asarray(correction.context), work, correction.chip)
 
 
 class AbstractResidual(Module):

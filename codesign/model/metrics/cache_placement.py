@@ -138,11 +138,11 @@ def _traced_hits(scenario: Scenario) -> PrefixHits:
 
 def _found(tiers: list[_Tier], work: AbstractContinuousServing, caching: PrefixCaching) -> PrefixHits:
     prompt, answer = work.prompt_tokens(), work.output_tokens
-    reached, own, seconds, joules = (asarray(0.0) for _ in range(4))
+    reached, in_tier, seconds, joules = (asarray(0.0) for _ in range(4))
     shares: dict[str, Array] = {}
     for tier in tiers:
-        own = own + tier.tokens if tier.joins else own
-        result = caching.reuse.found(own if tier.joins else tier.tokens, tier.caches, prompt, answer)
+        in_tier = in_tier + tier.tokens if tier.joins else in_tier
+        result = caching.reuse.found(in_tier if tier.joins else tier.tokens, tier.caches, prompt, answer)
         share = jnp.maximum(reached, result)
         shares[tier.name] = share - reached
         seconds = seconds + shares[tier.name] * prompt * tier.token_s

@@ -106,12 +106,12 @@ def ledger(scenario: Scenario, paths: PathEnergy, ops: Sequence[Op] | None = Non
         paths: where trays and racks end.
         ops: what the workload lowers to, where that is known already.
     """
-    whole = scenario.layout
-    repeats = scenario.workload.repeats(whole)
+    full_layout = scenario.layout
+    repeats = scenario.workload.repeats(full_layout)
     booked: dict[str, Entry] = {}
-    for op in scenario.workload.lower(whole) if ops is None else ops:
+    for op in scenario.workload.lower(full_layout) if ops is None else ops:
         apart = scenario.cluster.prefill is not None and op.phase in (*PREFILL, KV_TRANSFER)
-        layout = whole.prefill if apart else whole
+        layout = full_layout.prefill if apart else full_layout
         times = layout.devices * repeats.get(op.phase, 1.0)
         if isinstance(op, ComputeOp):
             continue
@@ -186,9 +186,9 @@ class Metrics(Module):
 
     def _repr_html_(self) -> str:
         """Return the display as an HTML table."""
-        told = self._told()
-        rows = [(name, number_text(value, name)) for name, value in told.items() if not is_mapping(value)]
-        for group, entries in told.items():
+        fields = self._told()
+        rows = [(name, number_text(value, name)) for name, value in fields.items() if not is_mapping(value)]
+        for group, entries in fields.items():
             if is_mapping(entries):
                 prefix = "" if group == "extra" else f"{group}."
                 rows += [(prefix + name, number_text(value, prefix + name)) for name, value in entries.items()]
@@ -208,8 +208,8 @@ class Metrics(Module):
 
         def __getattr__(self, name: str) -> Any:
             """A metric that only this kind of job has is no attribute: say how it is asked for."""
-            known = self.__dict__.get("extra") or {}
-            where = f": of this job it is metrics[{name!r}]" if name in known else ""
+            extra = self.__dict__.get("extra") or {}
+            where = f": of this job it is metrics[{name!r}]" if name in extra else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}")
 
     def get(self, name: str) -> Array:
@@ -310,9 +310,9 @@ def account(scenario: Scenario) -> ScenarioEvaluation:
         rates: dict[str, Array] = {}
         for op, _ in priced:
             if isinstance(op, ComputeOp):
-                accelerator, place = computed_by(scenario.cluster, op)
-                rates |= {place + op.number_format: accelerator.peak(op.number_format)}
-                rates |= {place + BANDWIDTH: accelerator.hbm.bandwidth()}
+                accelerator, owner = computed_by(scenario.cluster, op)
+                rates |= {owner + op.number_format: accelerator.peak(op.number_format)}
+                rates |= {owner + BANDWIDTH: accelerator.hbm.bandwidth()}
         ops, costs = [op for op, _ in priced], [cost for _, cost in priced]
         return ScenarioEvaluation(_metrics(scenario, priced, layout), ops, costs, rates, repeats, parts_of(scenario))
 
@@ -367,8 +367,8 @@ def _balance(ops: Sequence[Op], repeats: Mapping[str, Array], timeline: Timeline
         [op.work.flops for op in kernels], [op.work.nbytes for op in kernels],
     )  # fmt: skip
     exposed = [seconds for name, seconds in timeline.breakdown_s.items() if name in AXES]
-    told = {"arithmetic_intensity": ratio(flops, nbytes)}
-    return told | ({"communication_share": sum(exposed[1:], exposed[0]) / timeline.time_s} if exposed else {})
+    balance = {"arithmetic_intensity": ratio(flops, nbytes)}
+    return balance | ({"communication_share": sum(exposed[1:], exposed[0]) / timeline.time_s} if exposed else {})
 
 
 @one_call()

@@ -51,9 +51,9 @@ def predicted_bytes(used: Mapping[str, Array], tier: str) -> tuple[Array | float
         used: `tier/class` -> bytes of a device.
         tier: whose.
     """
-    own = {name.partition("/")[2]: nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/")}
-    counted = [nbytes for name, nbytes in own.items() if name not in PREDICTED]
-    guessed = [nbytes for name, nbytes in own.items() if name in PREDICTED]
+    classes = {name.partition("/")[2]: nbytes for name, nbytes in used.items() if name.startswith(f"{tier}/")}
+    counted = [nbytes for name, nbytes in classes.items() if name not in PREDICTED]
+    guessed = [nbytes for name, nbytes in classes.items() if name in PREDICTED]
     return sum(counted[1:], counted[0]) if counted else 0.0, sum(guessed[1:], guessed[0]) if guessed else 0.0
 
 
@@ -89,11 +89,11 @@ def memory_by_class(scenario: Scenario, layout: Layout | None = None) -> dict[st
     layout = scenario.workload.laid_out(scenario.layout) if layout is None else layout
     used: dict[str, Array] = {}
     most = scenario.workload.afar_bytes(layout)
-    for name, (whole, buffer) in scenario.workload.footprint(layout).items():
-        used[f"hbm/{name}"] = _near(scenario, layout, name, whole, buffer)
+    for name, (total, buffer) in scenario.workload.footprint(layout).items():
+        used[f"hbm/{name}"] = _near(scenario, layout, name, total, buffer)
         afar = layout.plan.offloaded(name)
         if afar is not None:
-            used[f"ddr/{name}"] = afar * most.get(name, whole)
+            used[f"ddr/{name}"] = afar * most.get(name, total)
     return used
 
 
@@ -151,12 +151,12 @@ def memory_moments(scenario: Scenario, layout: Layout) -> dict[str, dict[str, Ar
     }
 
 
-def _near(scenario: Scenario, layout: Layout, name: str, whole: Array, buffer: Array) -> Array:
+def _near(scenario: Scenario, layout: Layout, name: str, total: Array, buffer: Array) -> Array:
     """Bytes of a class in the first memory."""
     afar = layout.plan.offloaded(name)
     share = 0.0 if afar is None else afar
-    kept = scenario.cluster.accelerator.hbm.kept_ratio(name, layout.devices / layout.dp, layout.dp)
-    return (1 - share) * kept * whole + share * buffer
+    near = scenario.cluster.accelerator.hbm.kept_ratio(name, layout.devices / layout.dp, layout.dp)
+    return (1 - share) * near * total + share * buffer
 
 
 def engine_limits(scenario: Scenario, layout: Layout, used: dict[str, Array]) -> dict[str, Array]:

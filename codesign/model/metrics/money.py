@@ -100,8 +100,8 @@ class PoolBought(NamedTuple):
     def usage(self, name: str, stored: dict[str, Array]) -> dict[str, Array]:
         """Used shares of the memory of one device of the pool `name`: of all, and of what bounds it beyond."""
         memory = self.cluster.accelerator.hbm
-        whole = {f"{name}.hbm": used_share(summed(stored), memory.usable_bytes())}
-        return whole | {f"{name}.hbm.{limit}": share for limit, share in memory.limits(stored).items()}
+        usage = {f"{name}.hbm": used_share(summed(stored), memory.usable_bytes())}
+        return usage | {f"{name}.hbm.{limit}": share for limit, share in memory.limits(stored).items()}
 
 
 def later_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
@@ -109,12 +109,12 @@ def later_pool(cluster: Cluster, layout: Layout) -> PoolBought | None:
     if cluster.later_stages is None:
         return None
     devices = layout.devices * layout.plan.later_stages / layout.plan.pp
-    own, held = cluster.later_stages.cluster.joining(layout.devices), with_spares(cluster, devices)
+    joined, held = cluster.later_stages.cluster.joining(layout.devices), with_spares(cluster, devices)
     return PoolBought(
-        own, devices, held,
-        {"later_stages": held * summed(device_capex_usd(own))},
-        {"later_stages": held * summed(device_provisioned_w(own))},
-        held * device_idle_w(own),
+        joined, devices, held,
+        {"later_stages": held * summed(device_capex_usd(joined))},
+        {"later_stages": held * summed(device_provisioned_w(joined))},
+        held * device_idle_w(joined),
     )  # fmt: skip
 
 
@@ -142,15 +142,15 @@ def _bought(
     cluster: Cluster, name: str, crossing: str, pool: PrefillPool | FFNPool, part: Layout, layout: Layout
 ) -> PoolBought:
     """The devices of a pool with their spares, and a port of its link for each and for all that they work for."""
-    own, devices = pool.cluster.joining(part.devices), getattr(layout.plan, f"{name}_devices")
+    joined, devices = pool.cluster.joining(part.devices), getattr(layout.plan, f"{name}_devices")
     held = with_spares(cluster, devices)
     ports = held + jnp.where(devices > 0, with_spares(cluster, layout.devices), 0.0)
     lit = ports * pool.link.fabric.static_power_w()
     return PoolBought(
-        own, devices, held,
-        {name: held * summed(device_capex_usd(own)), crossing: ports * pool.link.capex_usd()},
-        {name: held * summed(device_provisioned_w(own)), crossing: lit},
-        held * device_idle_w(own) + lit,
+        joined, devices, held,
+        {name: held * summed(device_capex_usd(joined)), crossing: ports * pool.link.capex_usd()},
+        {name: held * summed(device_provisioned_w(joined)), crossing: lit},
+        held * device_idle_w(joined) + lit,
     )  # fmt: skip
 
 
@@ -172,26 +172,26 @@ def with_spares(cluster: Cluster, amount: Array) -> Array:
 
 def lifetime(scenario: Scenario, cluster: Cluster, timeline: Timeline, bill: StepCost) -> dict[str, Array]:
     """Metrics of failures, of carbon and of a whole run, where the scenario has them; nothing otherwise."""
-    stretched, told = _failures(scenario, cluster)
+    stretched, failure_metrics = _failures(scenario, cluster)
     waits = asarray(1.0) if cluster.carbon is None else cluster.carbon.grid.waits()
     emitted: dict[str, Array] = {}
     if cluster.carbon is not None:
         emitted = _carbon(cluster, scenario.layout, timeline.time_s, bill.energy_j)
-        told |= emitted
-        told["carbon_g_per_million_tokens"] = 1e9 * emitted["carbon_kg"] * stretched / timeline.tokens
+        failure_metrics |= emitted
+        failure_metrics["carbon_g_per_million_tokens"] = 1e9 * emitted["carbon_kg"] * stretched / timeline.tokens
     wanted = scenario.workload.run_tokens(scenario.layout)
     if wanted is None:
-        return told
+        return failure_metrics
     steps = wanted / timeline.tokens
     lasts = steps * stretched
-    told |= {
+    failure_metrics |= {
         "time_to_train_s": lasts * timeline.time_s * waits,
         "energy_to_train_j": lasts * bill.energy_j,
         "usd_to_train": lasts * (bill.usd + (waits - 1) * _idle_usd(cluster, timeline, bill)),
     }
     if emitted:
-        told["carbon_to_train_kg"] = lasts * emitted["carbon_kg"]
-    return told
+        failure_metrics["carbon_to_train_kg"] = lasts * emitted["carbon_kg"]
+    return failure_metrics
 
 
 def _idle_usd(cluster: Cluster, timeline: Timeline, bill: StepCost) -> Array:
@@ -251,17 +251,17 @@ def _carbon(cluster: Cluster, layout: Layout, time_s: Array, energy_j: Array) ->
     """Kilograms of one step or batch: of making what it uses for so long, of the energy it takes."""
     carbon, facility = cluster.carbon, cluster.facility
     assert carbon is not None
-    whole = with_spares(cluster, own_devices(cluster, layout)) * _made_kg(carbon, cluster)
+    made_kg = with_spares(cluster, own_devices(cluster, layout)) * _made_kg(carbon, cluster)
     for pool in (bought(cluster, layout) for bought in (prefill_pool, later_pool, ffn_pool)):
         if pool is not None:
-            whole = whole + pool.held * _made_kg(carbon, pool.cluster)
-    embodied = whole * time_s * carbon.grid.waits() / (facility.amortisation_s * facility.in_use_ratio())
+            made_kg = made_kg + pool.held * _made_kg(carbon, pool.cluster)
+    embodied = made_kg * time_s * carbon.grid.waits() / (facility.amortisation_s * facility.in_use_ratio())
     operational = energy_j * carbon.grid.kg_per_j()
     return {
         "carbon_kg": embodied + operational,
         "carbon_kg.embodied": embodied,
         "carbon_kg.operational": operational,
-        "carbon_made_kg": whole,
+        "carbon_made_kg": made_kg,
     }
 
 

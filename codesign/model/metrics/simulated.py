@@ -89,15 +89,15 @@ def step_s(
 @functools.cache
 def _priced(mixed: bool, host: bool, alone: bool) -> Any:
     """`step_s` over lists of what is carried."""
-    asked = functools.partial(step_s, mixed=mixed, host=host, alone=alone)
-    return interpreted(jax.vmap(asked, in_axes=(None, 0, 0, 0, 0, 0)), always=True)
+    step = functools.partial(step_s, mixed=mixed, host=host, alone=alone)
+    return interpreted(jax.vmap(step, in_axes=(None, 0, 0, 0, 0, 0)), always=True)
 
 
 def _ask(scenario: Scenario, mixed: bool, host: bool, *columns: np.ndarray | float, alone: bool = False) -> np.ndarray:
-    whole = np.broadcast_arrays(*map(np.asarray, columns))
-    count = len(whole[0])
+    arrays = np.broadcast_arrays(*map(np.asarray, columns))
+    count = len(arrays[0])
     more = (0, (1 << max(count - 1, LEAST - 1).bit_length()) - count)  # few lengths: each is a trace of its own
-    result = _priced(mixed, host, alone)(scenario, *(np.pad(each, more, mode="edge") for each in whole))
+    result = _priced(mixed, host, alone)(scenario, *(np.pad(each, more, mode="edge") for each in arrays))
     return np.asarray(result, dtype=float)[:count]
 
 
@@ -271,15 +271,15 @@ def finite_run(
         ConfigError: weights leave no room for a cache, or a request does not fit.
     """
     engine, group = engine_of(scenario)
-    own = max(math.ceil(count / group), 1)
+    per_group = max(math.ceil(count / group), 1)
     engine = dataclasses.replace(engine, seed=seed, sequences=engine.sequences if rate == 0 else batch_of(scenario))
     rng = np.random.default_rng(seed)
-    asked = drawn_requests(scenario, own, rng)
+    requests = drawn_requests(scenario, per_group, rng)
     if rate > 0:
-        came = arrivals(rng, rate / group, cv, own) if math.isfinite(rate) else np.zeros(own)
-        if own > 1 and math.isfinite(rate):  # by chance they come faster or slower than asked
-            came = came * ((own - 1) / (rate / group * np.ptp(came)))
-        asked = dataclasses.replace(asked, arrivals=came)
-    open_at_once = own if not math.isfinite(clients) else max(math.ceil(clients / group), 1)
-    result = simulate_run(engine, asked, None if rate > 0 else open_at_once)
+        came = arrivals(rng, rate / group, cv, per_group) if math.isfinite(rate) else np.zeros(per_group)
+        if per_group > 1 and math.isfinite(rate):  # by chance they come faster or slower than asked
+            came = came * ((per_group - 1) / (rate / group * np.ptp(came)))
+        requests = dataclasses.replace(requests, arrivals=came)
+    open_at_once = per_group if not math.isfinite(clients) else max(math.ceil(clients / group), 1)
+    result = simulate_run(engine, requests, None if rate > 0 else open_at_once)
     return dataclasses.replace(result.later(host_s(scenario)), rate=result.rate * group)

@@ -92,11 +92,11 @@ class AbstractLaw(Module):
     def metrics(self, model: TrainedModel) -> dict[str, Array]:
         """`loss`, what a larger model takes off, ends of the 90 % interval where known, how far outside it lies."""
         loss, deviation = self.loss(model), self.deviation(model)
-        told = {"loss": loss, "loss_reducible": self.reducible(model), "loss_beyond": self.beyond(model)}
+        metrics = {"loss": loss, "loss_reducible": self.reducible(model), "loss_beyond": self.beyond(model)}
         if deviation is not None:
             share = SIGMAS * deviation / loss
-            told |= {"loss_low": loss / (1 + share), "loss_high": loss * (1 + share)}  # never below zero
-        return told
+            metrics |= {"loss_low": loss / (1 + share), "loss_high": loss * (1 + share)}  # never below zero
+        return metrics
 
     def beyond(self, model: TrainedModel) -> Array:
         """Factor by which the model lies outside the range of the fit, 1 inside."""

@@ -41,10 +41,10 @@ class PrecisionLaw(AbstractLaw):
     def kept(self, bits: BitWidths) -> Array:
         """N_eff over N."""
         scales = (self.weights_bits, self.activations_bits, self.kv_cache_bits)
-        kept = asarray(1.0)
+        share = asarray(1.0)
         for count, scale in zip(bits, scales, strict=True):
-            kept = kept * (1 - jnp.exp(-count / scale))
-        return kept
+            share = share * (1 - jnp.exp(-count / scale))
+        return share
 
     def least(self) -> Array:
         """E."""

@@ -108,8 +108,8 @@ class CircuitRack(AbstractAllocator):
 
     def parts(self, handle: SliceHandle) -> list[tuple[int, int]]:
         """(accelerators, fibers) of a spread slice in each of its servers; nothing for a slice in one server."""
-        whole = (1 << self.each) - 1
-        return [((handle.mask >> server * self.each & whole).bit_count(), ends) for server, ends in handle.fibers]
+        full = (1 << self.each) - 1
+        return [((handle.mask >> server * self.each & full).bit_count(), ends) for server, ends in handle.fibers]
 
     def volume(self, size: int) -> int | None:
         """Any size."""
@@ -168,8 +168,8 @@ class FixedServers(AbstractAllocator):
         each = self.inside.each
         if size <= each:
             return self.inside.find(size)
-        whole = (1 << each) - 1
-        empty = [whole << s * each for s in range(self.inside.servers) if not self.taken >> s * each & whole]
+        full = (1 << each) - 1
+        empty = [full << s * each for s in range(self.inside.servers) if not self.taken >> s * each & full]
         needed = -(-size // each)
         return SliceHandle(sum(empty[:needed])) if len(empty) >= needed else None
 
@@ -202,8 +202,8 @@ class _AbstractShapes(AbstractAllocator):
             taken = self.taken
             return next((SliceHandle(mask) for mask in self.masks[volume] if not mask & taken), None)
         clear = ((self.shapes[volume] & self._words([self.taken])) == 0).all(axis=1)
-        place = int(clear.argmax())
-        return SliceHandle(self.masks[volume][place]) if clear[place] else None
+        first = int(clear.argmax())
+        return SliceHandle(self.masks[volume][first]) if clear[first] else None
 
     def largest(self) -> int:
         """The largest volume that could be placed now."""
@@ -254,9 +254,9 @@ def _sub_cubes(radix: int, places: int) -> dict[int, list[int]]:
         for varying in itertools.combinations(range(places), count):
             fixed = [index for index in range(places) if index not in varying]
             for values in itertools.product(range(radix), repeat=len(fixed)):
-                base = sum(value * radix**place for value, place in zip(values, fixed, strict=True))
+                base = sum(value * radix**exponent for value, exponent in zip(values, fixed, strict=True))
                 digits = itertools.product(range(radix), repeat=count)
-                members = (base + sum(d * radix**p for d, p in zip(own, varying, strict=True)) for own in digits)
+                members = (base + sum(d * radix**p for d, p in zip(digit, varying, strict=True)) for digit in digits)
                 shapes.setdefault(radix**count, []).append(_mask(members))
     return shapes
 

@@ -107,7 +107,7 @@ def simulate(
     sizes = random.choice(np.array(mix.sizes), count, p=mix.shares).tolist()
     holding = random.exponential(1.0, count).tolist()
     now = begun = in_use = integral = 0.0
-    asked = granted = accepted = fragmented = 0
+    requested = granted = accepted = fragmented = 0
     stranded: list[float] = []
     leaving: list[tuple[float, int, int, SliceHandle]] = []
 
@@ -134,13 +134,13 @@ def simulate(
             in_use += size
             heapq.heappush(leaving, (now + holding[index], index, size, handle))
         if counted:
-            asked += size
+            requested += size
             granted += size * (handle is not None)
             accepted += handle is not None
             fragmented += enough and handle is None
     over = (now - begun) * rack.capacity
     looks = float(np.mean(stranded)) if stranded else 0.0
-    return SchedulerOutcome(granted / asked, accepted / arrivals, integral / over, fragmented / arrivals, looks)
+    return SchedulerOutcome(granted / requested, accepted / arrivals, integral / over, fragmented / arrivals, looks)
 
 
 # Blocking without a simulation: the Kaufman-Roberts recursion, differentiable in load and capacity.
@@ -245,14 +245,14 @@ class SharedRack(Module):
 
     def ratio(self) -> Array:
         """Effective over whole capacity at this load, at most one."""
-        known = jnp.stack(jnp.broadcast_arrays(self.light_factor, ones(()), self.heavy_factor))
-        factor = jnp.exp(jnp.interp(jnp.log(self.load), np.log(LOADS), jnp.log(known)))
+        factors = jnp.stack(jnp.broadcast_arrays(self.light_factor, ones(()), self.heavy_factor))
+        factor = jnp.exp(jnp.interp(jnp.log(self.load), np.log(LOADS), jnp.log(factors)))
         return at_most(self.effective_ratio * factor, 1.0)
 
     def acceptance(self, most: int = MOST) -> Array:
         """Share of the accelerators asked for that are granted, in racks of up to `most` accelerators."""
-        asked = np.array(self.sizes, dtype=float) * self._shares()
-        return 1 - self.refused(most) @ (asked / asked.sum())
+        requested = np.array(self.sizes, dtype=float) * self._shares()
+        return 1 - self.refused(most) @ (requested / requested.sum())
 
     def utilisation(self) -> Array:
         """Share of the rack in use."""
@@ -303,8 +303,8 @@ def effective_ratio(
     seen = simulate(empty, mix, load, arrivals, seed).acceptance
 
     def granted(ratio: float) -> float:
-        whole, offered, share = asarray(float(empty.capacity)), asarray(load), asarray(ratio)
-        return float(_acceptance(empty.capacity)(SharedRack(whole, offered, share, mix.sizes, volumes, mix.weights)))
+        capacity, offered, share = asarray(float(empty.capacity)), asarray(load), asarray(ratio)
+        return float(_acceptance(empty.capacity)(SharedRack(capacity, offered, share, mix.sizes, volumes, mix.weights)))
 
     low, high = max(LEAST, (min(volumes) + 0.0) / empty.capacity), 1.0
     if granted(high) <= seen:

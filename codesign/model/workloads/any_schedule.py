@@ -161,9 +161,9 @@ class AnySchedule(AbstractContinuousServing):
     def weights_of(self, layout: Layout) -> list[Array]:
         """v, w and u of a plan: those of its devices and degrees where `weights` has a row of them."""
         result = [jnp.asarray(getattr(self, name)) for name in HEAVY]
-        for count, tp, pp, *own in self.weights:
+        for count, tp, pp, *degrees in self.weights:
             mine = (layout.devices == count) & (layout.plan.tp == tp) & (layout.plan.pp == pp)
-            result = [jnp.where(mine, value, usual) for value, usual in zip(own, result, strict=True)]
+            result = [jnp.where(mine, value, usual) for value, usual in zip(degrees, result, strict=True)]
         return result
 
     def row(self, step: Array, layout: Layout) -> Array:
@@ -174,8 +174,8 @@ class AnySchedule(AbstractContinuousServing):
         answer, engines = (self.output_tokens - 1) * self.tpot_s, layout.dp * layout.plan.pp
         first = at_least(self.ttft_s - self.received_s(), LEAST_LEFT_S)
         waits = between * decodes / answer + before * tokens / (layout.plan.pp * prompt * first)
-        asked = (steps + worth * prompt) / (1 + between + before)
-        return step * (self.arrivals_per_s / engines + waits) * (asked / (most_decodes + worth * most_tokens))
+        row = (steps + worth * prompt) / (1 + between + before)
+        return step * (self.arrivals_per_s / engines + waits) * (row / (most_decodes + worth * most_tokens))
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """Timeline as long as the mean time between two arrivals."""

@@ -185,8 +185,8 @@ class GroupedQueryAttention(AbstractAttention):
         """Query, key and value: one product, or three whose input gradients are then summed."""
         tokens, tp = shard.tokens, shard.layout.plan.tp
         width, kv_width = self._query_columns(self.heads / tp), self._kv_heads(tp) * self.head_dim
-        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
-        both = {"stored_bytes": kept, "working_bytes": whole}
+        saved_input, full_input = input_bytes(shard, hidden, shard.layout.keeps_no_core)
+        both = {"stored_bytes": saved_input, "working_bytes": full_input}
         if self.q_rank is not None:
             down, between = self.q_rank + self._key_columns(self._kv_heads(tp)), tokens * self.q_rank
             between = between * shard.precision.bytes_of("activations")
@@ -222,12 +222,12 @@ class GroupedQueryAttention(AbstractAttention):
 
         # q and the new k, v are kept for the backward pass; the result belongs to the output projection
         new_kv = shard.tokens * kv_heads * self._both_dims * act
-        kept = q_bytes + new_kv
+        stored = q_bytes + new_kv
         return [
             BlockOp(
                 "attention_core", "attention_decode" if shard.decode else "attention_prefill",
                 shard.precision.attention, work(1, 2, 1), work(2.5, 4, 2), None,
-                stored_bytes=kept, working_bytes=kept + sent_bytes(shard, kept), gradient_bytes=kept, core=True,
+                stored_bytes=stored, working_bytes=stored + sent_bytes(shard, stored), gradient_bytes=stored, core=True,
             )
         ]  # fmt: skip
 
@@ -243,7 +243,7 @@ class GroupedQueryAttention(AbstractAttention):
         matrix = batch * shard.queries * shard.keys  # score elements
         vectors = batch * (shard.queries + shard.keys) * self.head_dim
 
-        def product(name: str, kept: Array, whole: Array, *, to_scores: bool) -> BlockOp:
+        def product(name: str, stored: Array, full: Array, *, to_scores: bool) -> BlockOp:
             flops = 2 * matrix * self.head_dim
             nbytes = (vectors + matrix) * act
             cols, depth = (shard.keys, self.head_dim) if to_scores else (self.head_dim, shard.keys)
@@ -251,8 +251,8 @@ class GroupedQueryAttention(AbstractAttention):
             both = Work(2 * flops, nbytes, shard.queries, cols, depth, batch)
             result = matrix if to_scores else batch * shard.queries * self.head_dim
             return BlockOp(
-                name, "gemm", shard.precision.compute, once, both, None, stored_bytes=kept * act,
-                working_bytes=whole * act, gradient_bytes=result * act, core=to_scores or self.redo_values,
+                name, "gemm", shard.precision.compute, once, both, None, stored_bytes=stored * act,
+                working_bytes=full * act, gradient_bytes=result * act, core=to_scores or self.redo_values,
             )  # fmt: skip
 
         softmax = elementwise(
@@ -311,10 +311,10 @@ def context_comms(shard: Shard, chunk: Array, read: Array, written: Array) -> li
     ]
 
 
-def summed(found: list[tuple[dict[str, Array], Array]]) -> dict[str, Array]:
+def summed(parts: list[tuple[dict[str, Array], Array]]) -> dict[str, Array]:
     """Sums by name of several mappings, each times its share."""
     total: dict[str, Array] = {}
-    for counts, share in found:
+    for counts, share in parts:
         for name, count in counts.items():
             total[name] = total[name] + share * count if name in total else share * count
     return total
@@ -333,16 +333,16 @@ def input_bytes(shard: Shard, hidden: Array, redone: Array) -> tuple[Array, Arra
     again (`sequence_parallel_regather`, or the region is redone anyway); without it the whole tensor is kept.
     """
     layout = shard.layout
-    whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
-    own = whole / shard.outside * layout.scattered
+    full = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    shard_bytes = full / shard.outside * layout.scattered
     again = jnp.maximum(redone, layout.sequence_parallel_regather) * layout.scattered
-    return whole * (1 - again) + own, whole + own
+    return full * (1 - again) + shard_bytes, full + shard_bytes
 
 
 def join_bytes(shard: Shard, hidden: Array) -> Array:
     """Bytes of the buffer in which the ranks' partial results are reduced, alive while the layer is at work."""
-    whole = shard.tokens * hidden * shard.precision.bytes_of("activations")
-    return jnp.where(shard.layout.plan.tp > 1, whole / shard.outside, 0.0)
+    full = shard.tokens * hidden * shard.precision.bytes_of("activations")
+    return jnp.where(shard.layout.plan.tp > 1, full / shard.outside, 0.0)
 
 
 class LatentAttention(AbstractAttention):
@@ -415,14 +415,14 @@ class LatentAttention(AbstractAttention):
         query = heads * (self.nope_dim + self.rope_dim)
         latent = self.kv_rank + self.rope_dim
         q_in = jnp.where(self.q_rank > 0, self.q_rank, hidden)
-        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
+        saved_input, full_input = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         expanded = heads * (self.nope_dim + self.value_dim)
         sharded = tokens * hidden * act / shard.outside
         return [
             branch("attention_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("attention_norm", shard, hidden, vectors=norm_vectors),
             linear("attention_down", shard, tokens, hidden, self.q_rank + latent,
-                   stored_bytes=kept, working_bytes=whole),
+                   stored_bytes=saved_input, working_bytes=full_input),
             linear("attention_q_up", shard, tokens, q_in, query, stored_bytes=tokens * self.q_rank * act),
             linear("attention_kv_up", shard, tokens, self.kv_rank, expanded, stored_bytes=tokens * latent * act),
             self._core(shard, heads),

@@ -114,11 +114,11 @@ class AttentionFfnServing(AbstractTwoPools):
         pools."""
         layers, part, model = self.layers_per_stage(layout), self.part(layout), self.model
         away = {op.name for op in self.ffn_block(layout)}
-        own = [op for op in part.layer_ops(layout) if op.name not in away]
-        ops = forward_ops([*own, *part.cores(layout, mixed=False)], layers, phase=ATTENTION)
-        whole = self.decode_step(layout)
-        rows = whole.decodes * whole.queries
-        head = dataclasses.replace(whole.joint_shard(layout), sequences=rows)
+        attention_ops = [op for op in part.layer_ops(layout) if op.name not in away]
+        ops = forward_ops([*attention_ops, *part.cores(layout, mixed=False)], layers, phase=ATTENTION)
+        step = self.decode_step(layout)
+        rows = step.decodes * step.queries
+        head = dataclasses.replace(step.joint_shard(layout), sequences=rows)
         share = 1 / layout.plan.ffn_micro_batches  # of a pass over all rows
         ops += forward_ops(model.head_ops(head, rows), share, phase=ATTENTION, edge=True)
         ops += self._comms([*part.attention_comms(layout), self._gathered(layout)], layers, ATTENTION)
@@ -148,38 +148,42 @@ class AttentionFfnServing(AbstractTwoPools):
     def _sent(self, layout: Layout, tensor: str) -> tuple[Array, Array]:
         """Bytes of a layer that a device of either side sends or takes: of attention, of the networks."""
         pool, network = layout.ffn, self.model.feed_forward
-        copies, whole = network.sent_elements(self.model.hidden, self.model.layers, pool.plan.ep)
+        copies, elements = network.sent_elements(self.model.hidden, self.model.layers, pool.plan.ep)
         nbytes = self.part_tokens(layout) * self.precision.bytes_of(tensor)
-        taken = nbytes * (copies * network.busiest(pool) + whole) / pool.devices
-        return nbytes * (copies + whole) / layout.devices, taken
+        taken = nbytes * (copies * network.busiest(pool) + elements) / pool.devices
+        return nbytes * (copies + elements) / layout.devices, taken
 
     @computed_once
     def sides(self, priced: Priced, layout: Layout) -> tuple[Pass, Pass, MicroBatchSeconds]:
         """Passes of one micro-batch on either side, and the seconds of all four stations."""
-        own = one_pass(priced, ATTENTION, layout.plan, self.kernel_slowdown, self.launch_s)
+        attention = one_pass(priced, ATTENTION, layout.plan, self.kernel_slowdown, self.launch_s)
         there = one_pass(priced, FFN, layout.ffn.plan, self.kernel_slowdown, self.launch_s)
         ways = (total(priced, phase, CommOp).time_s for phase in (TO_FFN, FROM_FFN))
         to_ffn, from_ffn = ways
         sorting = self.expert_layer_s * self.layers_per_stage(layout) if self.model.has_experts else 0.0
-        return own, there, MicroBatchSeconds(own.busy_s, to_ffn, there.busy_s + sorting, from_ffn)
+        return attention, there, MicroBatchSeconds(attention.busy_s, to_ffn, there.busy_s + sorting, from_ffn)
 
     def decode_pass(self, priced: Priced, layout: Layout) -> Pass:
         """A step without prompts: of the attention devices and what they wait for, or of whole layers."""
-        whole = super().decode_pass(priced, layout)
-        whole = dataclasses.replace(whole, exposed_s=whole.exposed_s | {FFN: 0.0 * whole.busy_s})
-        own, _, sides = self.sides(priced, layout)
+        alone = super().decode_pass(priced, layout)
+        alone = dataclasses.replace(alone, exposed_s=alone.exposed_s | {FFN: 0.0 * alone.busy_s})
+        attention, _, sides = self.sides(priced, layout)
         parts = layout.plan.ffn_micro_batches
         busy = ping_pong_s(sides, parts, self.layers_per_stage(layout))
-        exposed = {name: parts * seconds for name, seconds in own.exposed_s.items()}
-        energy = own.energy_j
+        exposed = {name: parts * seconds for name, seconds in attention.exposed_s.items()}
+        energy = attention.energy_j
         for phase, tensor in ((TO_FFN, "dispatch"), (FROM_FFN, "activations")):
             sent, taken = self._sent(layout, tensor)
             energy = energy + total(priced, phase, CommOp).energy_j * (sent / maximum(sent, taken))
         apart = Pass(
-            parts * own.compute_s, busy, parts * own.edge_s, exposed | {FFN: busy - parts * own.busy_s}, parts * energy
+            parts * attention.compute_s,
+            busy,
+            parts * attention.edge_s,
+            exposed | {FFN: busy - parts * attention.busy_s},
+            parts * energy,
         )
         chosen = self._chosen(layout)
-        return jax.tree.map(lambda one, other: jnp.where(chosen, other, one), whole, apart)
+        return jax.tree.map(lambda one, other: jnp.where(chosen, other, one), alone, apart)
 
     def unlisted_s(self, decodes: Array, layout: Layout) -> Array:
         """Choosing tokens; what an expert layer adds to a step is the networks' own where they are apart."""
@@ -192,11 +196,11 @@ class AttentionFfnServing(AbstractTwoPools):
 
     def _apart(self, priced: Priced, layout: Layout) -> Timeline:
         result, plan, chosen = super()._apart(priced, layout), layout.plan, self._chosen(layout)
-        own, there, sides = self.sides(priced, layout)
+        attention, there, sides = self.sides(priced, layout)
         parts, rounds = plan.ffn_micro_batches, self.rhythm(layout).steps * plan.pp
         busy = ping_pong_s(sides, parts, self.layers_per_stage(layout))
         shares = {
-            "attention_busy_ratio": parts * own.busy_s / busy,
+            "attention_busy_ratio": parts * attention.busy_s / busy,
             "ffn_busy_ratio": parts * sides.ffn / busy,
             "ffn_link_busy_ratio": parts * maximum(sides.to_ffn, sides.from_ffn) / busy,
         }
@@ -273,32 +277,32 @@ class AttentionFfnServing(AbstractTwoPools):
     def broken_rule(self, rule: str, layout: Layout) -> str | None:
         """Pools of networks that do not add up, and layouts of attention that have none beside it."""
         plan, network = layout.plan, self.model.feed_forward
-        told = {name: f"plan.{name} = {float(getattr(plan, name)):g}" for name in NAMED}
+        values = {name: f"plan.{name} = {float(getattr(plan, name)):g}" for name in NAMED}
         ranks = f"plan.ffn_tp {float(plan.ffn_tp):g} * plan.ffn_ep {float(plan.ffn_ep):g}"
         width = float(getattr(network, "expert_width", getattr(network, "width", 0.0)))
-        over = [told[name] for name in ("pp", "cp", "ep", "attention_dp") if float(getattr(plan, name)) > 1]
+        over = [values[name] for name in ("pp", "cp", "ep", "attention_dp") if float(getattr(plan, name)) > 1]
         texts = {
-            "ffn_devices": f"{ranks} does not divide {told['ffn_devices']}",
+            "ffn_devices": f"{ranks} does not divide {values['ffn_devices']}",
             "ffn_experts": (
-                f"{told['ffn_ep']} must be at most twice model experts = {float(network.experts):g}"
+                f"{values['ffn_ep']} must be at most twice model experts = {float(network.experts):g}"
                 if self.model.has_experts
-                else f"{told['ffn_ep']}: {type(network).__name__} has no experts to spread; cut it by plan.ffn_tp"
+                else f"{values['ffn_ep']}: {type(network).__name__} has no experts to spread; cut it by plan.ffn_tp"
             ),
-            "ffn_width": f"{told['ffn_tp']} does not divide the {width:g} columns of a feed-forward network",
+            "ffn_width": f"{values['ffn_tp']} does not divide the {width:g} columns of a feed-forward network",
             "ffn_micro_batches": (
-                f"{told['ffn_micro_batches']} is more than the sequences of a replica, plan.micro_batch ="
+                f"{values['ffn_micro_batches']} is more than the sequences of a replica, plan.micro_batch ="
                 f" {float(plan.micro_batch):g}"
             ),
             "ffn_layout": (
-                f"{', '.join(over)} beside {told['ffn_devices']}: attention of its own is cut by plan.tp and copied to"
-                " the other devices; experts are spread by plan.ffn_ep"
+                f"{', '.join(over)} beside {values['ffn_devices']}: attention of its own is cut by plan.tp and copied"
+                " to the other devices; experts are spread by plan.ffn_ep"
             ),
             "ffn_prompts": (
-                f"{told['ffn_devices']} without plan.prefill_devices: where feed-forward networks are apart, prompts"
+                f"{values['ffn_devices']} without plan.prefill_devices: where feed-forward networks are apart, prompts"
                 " need a pool of their own"
             ),
             "ffn_drafts": (
-                f"{told['ffn_devices']}: modules of the model that draft (workload.own_drafts) have networks of their"
+                f"{values['ffn_devices']}: modules of the model that draft (workload.own_drafts) have networks of their"
                 " own; allowed: workload.own_drafts=false"
             ),
         }

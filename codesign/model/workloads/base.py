@@ -42,9 +42,9 @@ class FamilyVocabulary:
     assuming: str = ""
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> "FamilyVocabulary":
+    def from_json(cls, stored: Mapping[str, Any]) -> "FamilyVocabulary":
         """Words from what `dataclasses.asdict` wrote; keys of other versions are left out."""
-        result = asdict(cls()) | {key: value for key, value in told.items() if key in cls.__dataclass_fields__}
+        result = asdict(cls()) | {key: value for key, value in stored.items() if key in cls.__dataclass_fields__}
         result["metrics"] = {str(name): (str(label), str(unit)) for name, (label, unit) in result["metrics"].items()}
         result["headline"] = tuple(result["headline"])
         return cls(**result)

@@ -226,8 +226,8 @@ def broken_context(workload: Any, layout: Layout) -> str:
     if float(plan.decode_cp) > 1 and exchanged <= 1 and not float(plan.cp_order):
         return f"plan.decode_cp = {float(plan.decode_cp):g} is of serving with continuous batching"
     if not hasattr(workload, "global_batch"):
-        told = f"plan.ulysses = {exchanged:g}" if exchanged > 1 else "plan.cp_order = contiguous"
-        return f"{told} is of training: engines pass keys and values round context ranks in equal parts"
+        text = f"plan.ulysses = {exchanged:g}" if exchanged > 1 else "plan.cp_order = contiguous"
+        return f"{text} is of training: engines pass keys and values round context ranks in equal parts"
     if exchanged <= 1:
         return "plan.cp_order = contiguous needs context ranks, but plan.cp = 1"
     heads = float(getattr(attention, "kv_heads", attention.heads))
@@ -252,19 +252,19 @@ def broken_ends(workload: Any, layout: Layout) -> str | None:
     layers = float(workload.model.layers)
     if not first + last or not hasattr(workload, "global_batch"):
         return None
-    told = f"plan.first_stage_less = {first:g} and plan.last_stage_less = {last:g}"
+    text = f"plan.first_stage_less = {first:g} and plan.last_stage_less = {last:g}"
     if pp <= 1:
-        return f"{told} need a pipeline, but plan.pp = 1"
+        return f"{text} need a pipeline, but plan.pp = 1"
     if (layers + first + last) % chunks:
         return (
-            f"{told}: {layers:g} layers with these do not divide over {chunks:g} chunks (Megatron:"
+            f"{text}: {layers:g} layers with these do not divide over {chunks:g} chunks (Megatron:"
             f" --account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split)"
         )
     each = (layers + first + last) / chunks
     if max(first, last) > each:
-        return f"{told}: a chunk has {each:g} layers and cannot have fewer than none"
+        return f"{text}: a chunk has {each:g} layers and cannot have fewer than none"
     if chunks == 2 and first and last:
-        return f"{told}: of two chunks one has all its layers, so one of the two is 0"
+        return f"{text}: of two chunks one has all its layers, so one of the two is 0"
     return None
 
 
@@ -357,14 +357,14 @@ def undivided_cache(model: Any, plan: Any) -> Array:
 def broken_cache(model: Any, plan: Any) -> str:
     """One line on ranks that cannot divide cached tokens."""
     divided, ranks = float(plan.decode_cp), float(plan.tp / plan.attention_dp)
-    told = f"plan.decode_cp = {divided:g}"
+    text = f"plan.decode_cp = {divided:g}"
     if model.attention.decode_widths is None:
-        return f"{told}: {type(model.attention).__name__} keeps no cache that is divided by tokens"
+        return f"{text}: {type(model.attention).__name__} keeps no cache that is divided by tokens"
     if ranks % divided:
-        return f"{told} does not divide the {ranks:g} tensor ranks of an attention group (vLLM: tensor_parallel_size)"
+        return f"{text} does not divide the {ranks:g} tensor ranks of an attention group (vLLM: tensor_parallel_size)"
     heads = float(getattr(model.attention, "kv_heads", 1.0))
     return (
-        f"{told}: {ranks:g} tensor ranks hold {heads:g} key-value heads {ranks / heads:g} times (vLLM:"
+        f"{text}: {ranks:g} tensor ranks hold {heads:g} key-value heads {ranks / heads:g} times (vLLM:"
         " decode_context_parallel_size takes copies of a head, tensor_parallel_size / heads at most)"
     )
 
@@ -372,7 +372,7 @@ def broken_cache(model: Any, plan: Any) -> str:
 def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
     """By how much a plan breaks each rule of continuous batching; 0 where it keeps it."""
     plan, model = layout.plan, workload.model
-    whole = plan.pp * plan.attention_dp
+    streams = plan.pp * plan.attention_dp
     return {
         "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
@@ -381,6 +381,6 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "experts": unspread_ranks(model, layout, layout.dp * plan.cp) + plan.capacity_factor,
         "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "cache": undivided_cache(model, plan),
-        "batch": jnp.where(plan.micro_batch < whole, whole / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
+        "batch": jnp.where(plan.micro_batch < streams, streams / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
         "prompts": at_least(workload.rhythm(layout).state.load / FULLEST - 1, 0.0),
     }

@@ -127,14 +127,14 @@ class EngineMemory(Module):
             plan: of the engine.
             stored: class -> bytes of the device's first memory.
         """
-        whole, used, outside = self._accounts(capacity, plan, stored)
-        budget = (self.utilisation or 1.0) * whole - outside
+        capacity_bytes, used, outside = self._accounts(capacity, plan, stored)
+        budget = (self.utilisation or 1.0) * capacity_bytes - outside
         return CacheBudget(budget - (used - stored["kv_cache"]), used, budget)
 
     def needed_share(self, capacity: Array, plan: Plan, stored: dict[str, Array]) -> Array:
         """The least share that has room for all of this: the inverse of `budget`."""
-        whole, used, outside = self._accounts(capacity, plan, stored)
-        return (used + outside) / whole
+        capacity_bytes, used, outside = self._accounts(capacity, plan, stored)
+        return (used + outside) / capacity_bytes
 
     def predicted_inside(self, stored: dict[str, Array]) -> Array:
         """Bytes of what the share has to hold that are predicted, not counted."""

@@ -78,7 +78,7 @@ def _leaders(experts: int, ranks: int) -> list[int]:
     for begun in range(1, ranks):
         gap = (experts - places[-1] + 1) / (experts - begun * each + 1)
         places.append(min(places[-1] + gap, experts))
-    return [min(round(place), experts) - 1 for place in places]
+    return [min(round(rank), experts) - 1 for rank in places]
 
 
 @functools.cache
@@ -108,9 +108,9 @@ def busiest_ratio(shares: Shares, ranks: int) -> float:
             reached = np.interp(grid - loads[index], grid, below, left=0.0)
             union, product = union + counts[index] * (1 - reached), product * reached ** counts[index]
         chance = np.minimum(np.arange(each) / (so_far + 1), 1.0)[:, None]
-        whole, part = divmod(loads[index] / step, 1.0)
+        steps, part = divmod(loads[index] / step, 1.0)
         moved = np.zeros_like(sums)
-        for bins, share in ((int(whole), 1 - part), (int(whole) + 1, part)):
+        for bins, share in ((int(steps), 1 - part), (int(steps) + 1, part)):
             if bins < BINS:
                 moved[1:, bins:] += share * sums[:-1, : BINS - bins]
         sums = (1 - chance) * sums + chance * moved
@@ -174,13 +174,13 @@ class ExpertLoad(Module):
         """
         shares = jnp.asarray(self.loads or (power_law(self.exponent, self.experts),))
         most = capacity_factor[..., None, None] / self.experts
-        kept = jnp.sum(jnp.minimum(shares, most), axis=(-2, -1)) / len(shares)
-        return jnp.where(capacity_factor > 0, at_least(1 - kept, 0.0), self.dropped_ratio())
+        served = jnp.sum(jnp.minimum(shares, most), axis=(-2, -1)) / len(shares)
+        return jnp.where(capacity_factor > 0, at_least(1 - served, 0.0), self.dropped_ratio())
 
     def padded_share(self, capacity_factor: Array) -> Array:
         """Share of the experts' work that is padding: 1 - kept tokens / capacity where they are padded, else 0."""
-        own = self.capacity_factor if self.padded else 1.0
-        factor = jnp.where(capacity_factor > 0, capacity_factor, own)
+        slots = self.capacity_factor if self.padded else 1.0
+        factor = jnp.where(capacity_factor > 0, capacity_factor, slots)
         on = jnp.where(capacity_factor > 0, 1.0, float(self.padded))
         return on * (1 - (1 - self.dropped(capacity_factor)) / factor)
 
@@ -198,10 +198,10 @@ class ExpertLoad(Module):
 
         Exact at divisors of the experts, linear in the logarithm of the ranks between them.
         """
-        known = [each for each in range(1, self.experts + 1) if self.experts % each == 0]
-        values = [self._ratio(each) for each in known]
+        divisors = [each for each in range(1, self.experts + 1) if self.experts % each == 0]
+        values = [self._ratio(each) for each in divisors]
         result = jnp.zeros_like(ranks) + values[0]
-        for low, high, before, after in zip(known, known[1:], values, values[1:], strict=False):
+        for low, high, before, after in zip(divisors, divisors[1:], values, values[1:], strict=False):
             span = np.log(high / low)
             result = result + (after - before) * at_most(at_least(jnp.log(ranks / low) / span, 0.0), 1.0)
         return result
@@ -267,9 +267,9 @@ def mlp(
     act, tokens = shard.precision.bytes_of("activations"), shard.tokens
     inner = tokens * width
     stored = (1 - fused) * inner * (1 + gated) * act
-    kept, whole = inputs
+    saved_input, full = inputs
     return [
-        linear(f"{name}_up", shard, tokens, hidden, width * (1 + gated), stored_bytes=kept, working_bytes=whole),
+        linear(f"{name}_up", shard, tokens, hidden, width * (1 + gated), stored_bytes=saved_input, working_bytes=full),
         elementwise(
             f"{name}_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
             stored_bytes=stored, gradient_bytes=stored, extra_bytes=inner * gated * act,
@@ -367,9 +367,9 @@ class MixtureOfExperts(AbstractFeedForward):
 
     def busiest(self, layout: Layout) -> Array:
         """Token copies of the busiest expert rank over the mean."""
-        own = self.imbalance if self.load is None else self.imbalance * self.load.ratio(layout.plan.ep)
+        imbalance = self.imbalance if self.load is None else self.imbalance * self.load.ratio(layout.plan.ep)
         capacity = layout.plan.capacity_factor
-        return jnp.where(capacity > 0, capacity, own)  # padded: all ranks alike
+        return jnp.where(capacity > 0, capacity, imbalance)  # padded: all ranks alike
 
     def sent_elements(self, hidden: Array, layers: Array, ranks: Array) -> tuple[Array, Array]:
         """Expected ranks that hold any of a token's experts, k drawn of n: n (1 - (1 - 1 / n)^k), at the least one.
@@ -443,10 +443,10 @@ class MixtureOfExperts(AbstractFeedForward):
         # layers whose experts work on token copies alone
         apart = sparse * jnp.where((layout.plan.ep > 1) | folded, 1.0, 0.0)
         alone = apart * jnp.where(self.shared_experts > 0, 0.0, 1.0)  # and that have no use for the tokens themselves
-        whole = alone * (1 - layout.scattered)  # every rank had all tokens, and needs them again
+        replicated = alone * (1 - layout.scattered)  # every rank had all tokens, and needs them again
         # experts on ranks that all have the same tokens: each works for its own, and their sums join
         shared = jnp.where((layout.plan.etp > 0) & (layout.sharing == 1), 1 - layout.scattered, 0.0)
-        sent, apart, whole = sparse * (1 - shared), apart * (1 - shared), whole * (1 - shared)
+        sent, apart, replicated = sparse * (1 - shared), apart * (1 - shared), replicated * (1 - shared)
         joined = 1 - alone * (1 - shared)
         joins = [scaled(comm, joined) for comm in tensor_parallel_comms("mlp", shard, hidden, again=again)]
         tp = layout.plan.tp
@@ -457,15 +457,15 @@ class MixtureOfExperts(AbstractFeedForward):
             BlockComm("moe_dispatch_tp", "all_gather", "expert_tp", dispatch * group, 1.0, 1.0, again, apart),
             BlockComm("moe_combine_tp", "reduce_scatter", "expert_tp", combine * group, 1.0, 1.0, layout.full, apart),
             BlockComm("moe_combine", "all_to_all", "ep", combine / tp, 1.0, 1.0, layout.full, sent),
-            BlockComm("mlp_tp", "all_gather", "tp", shard.tokens * hidden * act, 1.0, 1.0, layout.full, whole),
+            BlockComm("mlp_tp", "all_gather", "tp", shard.tokens * hidden * act, 1.0, 1.0, layout.full, replicated),
         ]
 
     def ops(self, shard: Shard, hidden: Array, layers: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Norm, router, shared experts, routed experts, residual; and the dense layers' share of dense products."""
         layout, act, tokens = shard.layout, shard.precision.bytes_of("activations"), shard.tokens
         dense = self.dense_share(layers)
-        kept, whole = input_bytes(shard, hidden, jnp.asarray(0.0))
-        nothing = (jnp.zeros_like(kept), jnp.zeros_like(kept))  # the input is counted with the router
+        saved_input, full = input_bytes(shard, hidden, jnp.asarray(0.0))
+        nothing = (jnp.zeros_like(saved_input), jnp.zeros_like(saved_input))  # the input is counted with the router
         never = jnp.asarray(0.0)
         sharded = tokens * hidden * act / shard.outside
         some = jnp.where(self.shared_experts > 0, 1.0, 0.0)
@@ -473,9 +473,15 @@ class MixtureOfExperts(AbstractFeedForward):
         shared_width = jnp.where(self.shared_experts > 0, self.shared_experts, 1.0) * self.expert_width / layout.plan.tp
         shared = mlp(shard, hidden, shared_width, self.gated, nothing, fused=never, name="moe_shared")
         dense_width = jnp.where(self.dense_width > 0, self.dense_width, self.expert_width) / layout.plan.tp
-        dense_ops = mlp(shard, hidden, dense_width, self.gated, (kept, whole), fused=never, name="mlp")
+        dense_ops = mlp(shard, hidden, dense_width, self.gated, (saved_input, full), fused=never, name="mlp")
         router = linear(
-            "moe_router", shard, tokens / shard.outside, hidden, self.experts, stored_bytes=kept, working_bytes=whole
+            "moe_router",
+            shard,
+            tokens / shard.outside,
+            hidden,
+            self.experts,
+            stored_bytes=saved_input,
+            working_bytes=full,
         )
         return [
             branch("mlp_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
@@ -503,9 +509,9 @@ class MixtureOfExperts(AbstractFeedForward):
         layout = shard.layout
         each = shard.tokens * depth * shard.precision.bytes_of("activations")
         gathered = jnp.where(layout.expert_tp > 1, layout.scattered, 0.0)
-        whole, own = each * (layout.expert_tp / layout.plan.tp), each / shard.outside * gathered
+        full, shard_bytes = each * (layout.expert_tp / layout.plan.tp), each / shard.outside * gathered
         again = layout.sequence_parallel_regather * gathered
-        return whole * (1 - again) + own, whole + own
+        return full * (1 - again) + shard_bytes, full + shard_bytes
 
     def _routed(self, shard: Shard, hidden: Array) -> list[BlockOp]:
         """The grouped products of the experts that this rank holds."""
@@ -532,13 +538,13 @@ class MixtureOfExperts(AbstractFeedForward):
             )  # fmt: skip
 
         inner = rows * width
-        kept = inner * (1 + self.gated) * act
+        hidden_bytes = inner * (1 + self.gated) * act
         copies = [self.top_k * busiest * nbytes for nbytes in self._arrived_bytes(shard, depth)]
         return [
             grouped("moe_up", depth, width * (1 + self.gated), 0.0, *copies),
             elementwise(
                 "moe_activation", inner, forward=(8, 2 * act), backward=(13, 2 * act),
-                stored_bytes=kept, gradient_bytes=kept, extra_bytes=inner * self.gated * act,
+                stored_bytes=hidden_bytes, gradient_bytes=hidden_bytes, extra_bytes=inner * self.gated * act,
             ),
             grouped("moe_down", width, depth, 1.0, inner * act, inner * act),
         ]  # fmt: skip

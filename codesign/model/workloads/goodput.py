@@ -291,10 +291,10 @@ def check_stable(found: OpenLoop, demand: Demand, most: Callable[[], Array], eng
     raise ConfigError(over_the_rate(f"{rate:.4g} requests/s", rate, kept, why, helps))
 
 
-def over_the_rate(asked: str, rate: float, kept: float, why: str, helps: str) -> str:
+def over_the_rate(wanted: str, rate: float, kept: float, why: str, helps: str) -> str:
     """One line on a rate that the engines do not sustain: by how much, and what would help."""
     return (
-        f"{asked} is {rate / kept:.4g} times the {kept:.4g} that the engines sustain, {why}:"
+        f"{wanted} is {rate / kept:.4g} times the {kept:.4g} that the engines sustain, {why}:"
         f" lower it to {0.98 * kept:.3g}, or take {helps}, or more accelerators"
     )
 

@@ -73,10 +73,10 @@ def _vision_count(config: Values, name: str) -> int | None:
     return None
 
 
-def _merge(config: Values, whole: Values) -> int:
+def _merge(config: Values, outer: Values) -> int:
     """Patches that become one token, the square of a side."""
     result = (config.get(key) for key in ("spatial_merge_size", "merge_kernel_size", "pooling_kernel_size"))
-    kernel = next((value for value in (*result, whole.get("spatial_merge_size")) if value is not None), None)
+    kernel = next((value for value in (*result, outer.get("spatial_merge_size")) if value is not None), None)
     shuffled = config.get("pixel_shuffle_ratio")
     if kernel is None and isinstance(shuffled, float) and 1 / 64 <= shuffled <= 1:
         kernel = round(1 / shuffled)
@@ -358,9 +358,9 @@ def _architecture(config: Values) -> tuple[Architecture, str]:
     if named is not None and not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
         raise ConfigError(f"architectures = {named!r} does not name one architecture")
     named = [str(one) for one in named or []]
-    known = next((one for one in named if one in ARCHITECTURES), None) or by_model_type(config.get("model_type"))
-    if known is not None:
-        return ARCHITECTURES[known], ""
+    name = next((one for one in named if one in ARCHITECTURES), None) or by_model_type(config.get("model_type"))
+    if name is not None:
+        return ARCHITECTURES[name], ""
     if not named and config.get("model_type") is None:
         raise ConfigError("architectures and model_type are missing: which model is it")
     called = named[0] if named else str(config.get("model_type"))
@@ -442,7 +442,7 @@ def transformer_from_dict(config: Any, name: str, quantization: Any = None) -> T
         if not isinstance(config, dict):
             raise ConfigError("not a JSON object")
         _optional(config, "model_type", (str,), "a word")
-        whole = config
+        document = config
         architecture, config, guessed = _parts(config)
         values = _read(config, architecture)
         attention, feed_forward = _layers(architecture, values)
@@ -460,13 +460,13 @@ def transformer_from_dict(config: Any, name: str, quantization: Any = None) -> T
             norm_vectors=architecture.norm_vectors,
             dropout=values["dropout"] > 0,
             predicts_ahead=_ahead(config),
-            vision=vision_of(whole, values["hidden"]),
+            vision=vision_of(document, values["hidden"]),
             extra_embeddings=_extra(values, config),
         )
         model = _with_formats(model, stored, config, architecture)
     except ConfigError as error:
         raise ConfigError(f"model {name}: {error}") from None
-    _warn_of_ignored(whole, architecture, name, guessed)
+    _warn_of_ignored(document, architecture, name, guessed)
     return model
 
 

@@ -146,9 +146,9 @@ def _algorithm(name: Any) -> str | None:
         return None
     result = ALGORITHMS.get(str(name).lower())
     if result is None:
-        known = ", ".join(sorted(ALGORITHMS))
+        names = ", ".join(sorted(ALGORITHMS))
         hint = suggestion(str(name).lower(), list(ALGORITHMS))
-        raise ConfigError(f"quant_algo = {str(name)[:40]!r} is no number format that is known{hint} (known: {known})")
+        raise ConfigError(f"quant_algo = {str(name)[:40]!r} is no number format that is known{hint} (known: {names})")
     return result
 
 
@@ -198,8 +198,8 @@ def _grouped(config: Values) -> Asked:
     def of(module: str) -> str | None:
         if ignored(module):
             return None
-        named = next((scheme for whole, targets, scheme in rows if not whole and targets(module)), None)
-        return named or next((scheme for whole, _, scheme in rows if whole), None)
+        named = next((scheme for everything, targets, scheme in rows if not everything and targets(module)), None)
+        return named or next((scheme for everything, _, scheme in rows if everything), None)
 
     return of
 
@@ -216,8 +216,8 @@ def _asked(config: Values) -> Asked:
     if method is None and "config_groups" in config:
         method = "compressed-tensors"
     if method not in METHODS:
-        known = f" (known: {', '.join(METHODS)})"
-        raise ConfigError(f"quant_method = {str(method)[:40]!r} is no method that is known{known}")
+        names = f" (known: {', '.join(METHODS)})"
+        raise ConfigError(f"quant_method = {str(method)[:40]!r} is no method that is known{names}")
     if method.startswith("modelopt"):
         if config.get("quant_algo") or config.get("quantized_layers"):
             return _layered(config)

@@ -83,10 +83,21 @@ def heads_of(values: Values, prefix: str = "", **changes: Any) -> GroupedQueryAt
 
 def latent_of(values: Values) -> LatentAttention:
     """Multi-head latent attention."""
-    own = LatentAttention(*(values[name] for name in ("heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim")))
+    attention = LatentAttention(
+        *(values[name] for name in ("heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim"))
+    )
     if not values.get("gate"):
-        return own
-    return LatentAttention(own.heads, own.q_rank, own.kv_rank, own.nope_dim, own.rope_dim, own.value_dim, 1.0, True)
+        return attention
+    return LatentAttention(
+        attention.heads,
+        attention.q_rank,
+        attention.kv_rank,
+        attention.nope_dim,
+        attention.rope_dim,
+        attention.value_dim,
+        1.0,
+        True,
+    )
 
 
 def full_and_local(values: Values) -> AbstractAttention:
@@ -116,11 +127,11 @@ def shared_index(values: Values) -> AbstractAttention:
 
 def block_sparse(values: Values) -> AbstractAttention:
     """Grouped-query attention to blocks that an indexer chooses, in the layers that the file lists."""
-    own, tokens = heads_of(values), values["index_blocks"] * values["index_block"]
+    heads, tokens = heads_of(values), values["index_blocks"] * values["index_block"]
     flags = per_layer(values, "sparse_layers", "sparse_attention_freq")
     built = {
-        "full": lambda: own,
-        "sparse": lambda: SparseAttention(own, tokens, values["index_heads"], values["index_dim"]),
+        "full": lambda: heads,
+        "sparse": lambda: SparseAttention(heads, tokens, values["index_heads"], values["index_dim"]),
     }
     return mixed_attention(["sparse" if flag else "full" for flag in flags], built)
 
@@ -204,10 +215,10 @@ def _blocks(values: Values, part: str) -> list[dict[str, Any]]:
     blocks = per_layer(values, "blocks", "block_configs")
     result: list[dict[str, Any]] = []
     for block in blocks:
-        own = block.get(part) if is_mapping(block) else None
-        if not is_mapping(own):
+        part_block = block.get(part) if is_mapping(block) else None
+        if not is_mapping(part_block):
             raise ConfigError(f"block_configs: a block without {part}")
-        result.append(dict(own))
+        result.append(dict(part_block))
     return result
 
 

@@ -143,10 +143,19 @@ def general(
         defaults: of numbers that a file may leave out.
     """
     read = {**{name: keys[0] for name, keys in SYNONYMS.items()}, **(names or {})}
-    own = {name: (key,) for name, key in (names or {}).items()}
-    known = SYNONYMS | own
+    synonyms = {name: (key,) for name, key in (names or {}).items()}
+    all_names = SYNONYMS | synonyms
     return Architecture(
-        attention, feed_forward, read, DEFAULTS | defaults, norm_vectors, ignored, inside, known, windows, modules or {}
+        attention,
+        feed_forward,
+        read,
+        DEFAULTS | defaults,
+        norm_vectors,
+        ignored,
+        inside,
+        all_names,
+        windows,
+        modules or {},
     )
 
 

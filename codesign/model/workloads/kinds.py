@@ -52,13 +52,13 @@ def checked(given: Any, name: str) -> Kinds:
         raise ConfigError(f"{name} = {given!r} are no rows of length over mean, share, deviation") from None
     if not kinds:
         return ()
-    mean, whole = sum(one[0] * one[1] for one in kinds), sum(one[1] for one in kinds)
+    mean, total = sum(one[0] * one[1] for one in kinds), sum(one[1] for one in kinds)
     ordered = all(one[0] <= other[0] for one, other in itertools.pairwise(kinds))
     sound = ordered and all(length > 0 and share > 0 and spread >= 0 for length, share, spread in kinds)
-    if not (sound and abs(mean - 1) < TOLERANCE and abs(whole - 1) < TOLERANCE):
+    if not (sound and abs(mean - 1) < TOLERANCE and abs(total - 1) < TOLERANCE):
         raise ConfigError(
             f"{name}: lengths over their mean must rise and be above 0, with shares above 0; the mean is"
-            f" {mean:.6g} and shares are {whole:.6g} together, where both must be 1"
+            f" {mean:.6g} and shares are {total:.6g} together, where both must be 1"
         )
     return kinds
 
@@ -83,7 +83,7 @@ def kinds_of(lengths: np.ndarray) -> Kinds:
     groups = [(low, high) for low, high in itertools.pairwise(places) if high > low]
     while len(groups) < COUNT:
         cuts = [_best_cut(ordered, *group) for group in groups]
-        at = max(range(len(groups)), key=lambda place: cuts[place][0])
+        at = max(range(len(groups)), key=lambda index: cuts[index][0])
         gain, cut = cuts[at]
         if not gain > 0:
             break

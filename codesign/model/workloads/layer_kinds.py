@@ -147,10 +147,10 @@ class MixedFeedForward(AbstractFeedForward):
     def sent_elements(self, hidden: Array, layers: Array, ranks: Array) -> tuple[Array, Array]:
         """Mean over the layers."""
         sent = {name: kind.sent_elements(hidden, layers, ranks) for name, kind in self.kinds.items()}
-        both = (sum((share * sent[name][place] for name, share in self._shares().items()), jnp.asarray(0.0))
-                for place in (0, 1))  # fmt: skip
-        copies, whole = both
-        return copies, whole
+        both = (sum((share * sent[name][index] for name, share in self._shares().items()), jnp.asarray(0.0))
+                for index in (0, 1))  # fmt: skip
+        copies, elements = both
+        return copies, elements
 
     def busiest(self, layout: Layout) -> Array:
         """Busiest rank over the mean, of the kind with experts."""

@@ -44,17 +44,17 @@ class Precision(Module):
 
     def weight_bytes(self, operation: str) -> float:
         """Bytes of a weight of an operation, its share of scales included."""
-        own = None if self.by_class is None else self.by_class.of(operation)
-        return self.bytes_of("weights") if own is None else own.nbytes
+        of_class = None if self.by_class is None else self.by_class.of(operation)
+        return self.bytes_of("weights") if of_class is None else of_class.nbytes
 
     def product(self, operation: str) -> str:
         """Format of an operation's products, or the name of kernels of its weights' own (`hardware.ARITHMETIC`)."""
-        own = None if self.by_class is None else self.by_class.of(operation)
-        if own is None:
+        of_class = None if self.by_class is None else self.by_class.of(operation)
+        if of_class is None:
             return self.compute
-        if own.product in ("", *self.lacking):
-            return (self.compute in EXPANDED and own.expanding) or self.compute
-        return own.kernel or own.product
+        if of_class.product in ("", *self.lacking):
+            return (self.compute in EXPANDED and of_class.expanding) or self.compute
+        return of_class.kernel or of_class.product
 
     def bytes_of(self, tensor: str) -> float:
         """Bytes per element of a class of tensor."""

@@ -117,13 +117,13 @@ class LinearAttention(AbstractAttention):
         """Norm, projection, convolution, core, gated norm, output projection, residual."""
         tp, act, tokens = shard.layout.plan.tp, shard.precision.bytes_of("activations"), shard.tokens
         width, channels = self.heads / tp * self.value_dim, self._convolved(tp)
-        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
+        saved, full = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         sharded = tokens * hidden * act / shard.outside
         passed, out_bytes = 2 * act, tokens * width * act
         return [
             branch("linear_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("linear_norm", shard, hidden, vectors=norm_vectors),
-            linear("linear_in", shard, tokens, hidden, self._projected(tp), stored_bytes=kept, working_bytes=whole),
+            linear("linear_in", shard, tokens, hidden, self._projected(tp), stored_bytes=saved, working_bytes=full),
             elementwise(
                 "linear_convolution", tokens * channels, forward=(12, passed), backward=(24, 2 * passed),
                 stored_bytes=tokens * channels * act,
@@ -196,13 +196,13 @@ class AlternatingAttention(AbstractAttention):
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Operations of both kinds, scaled by their shares of the layers."""
         options = {"dropout": dropout, "norm_vectors": norm_vectors}
-        own = [scaled(op, 1 - self.share) for op in self.attention.ops(shard, hidden, **options)]
-        return own + [scaled(op, self.share) for op in self.other.ops(shard, hidden, **options)]
+        full_ops = [scaled(op, 1 - self.share) for op in self.attention.ops(shard, hidden, **options)]
+        return full_ops + [scaled(op, self.share) for op in self.other.ops(shard, hidden, **options)]
 
     def comms(self, shard: Shard, hidden: Array) -> list[BlockComm]:
         """Communication of both kinds, scaled by their shares of the layers."""
-        own = [scaled(comm, 1 - self.share) for comm in self.attention.comms(shard, hidden)]
-        return own + [scaled(comm, self.share) for comm in self.other.comms(shard, hidden)]
+        full_comms = [scaled(comm, 1 - self.share) for comm in self.attention.comms(shard, hidden)]
+        return full_comms + [scaled(comm, self.share) for comm in self.other.comms(shard, hidden)]
 
     def parameters(self, hidden: Array) -> Array:
         """Parameters of an average layer."""

@@ -156,9 +156,9 @@ def unspread_ranks(model: Transformer, layout: Layout, groups: Array) -> Array:
 
 
 @one_call()
-def indivisible(whole: Array, part: Array) -> Array:
+def indivisible(number: Array, part: Array) -> Array:
     """0 where `part` divides `whole`, else the share that is left over."""
-    rest = whole / part
+    rest = number / part
     gap = jnp.abs(rest - jnp.round(rest))
     return jnp.where(gap < 1e-4, 0.0, gap / jnp.maximum(rest, 1.0)) + jnp.where(rest < 1 - 1e-6, 1 / rest - 1, 0.0)
 
@@ -189,8 +189,8 @@ def encoder_ops(
     Source: [dosovitskiy2021], the layers; FLOPs as of any product.
     """
     together = at_least(images, 1.0)
-    often, patches, own = images / together, at_least(vision.patches, 1.0), precision.activations
-    held = Precision(compute=own, weights=own, activations=own, attention=own)
+    often, patches, activations = images / together, at_least(vision.patches, 1.0), precision.activations
+    held = Precision(compute=activations, weights=activations, activations=activations, attention=activations)
     shard, hidden = Shard(layout, held, together, patches, patches), vision.hidden
     attention = GroupedQueryAttention(
         vision.heads, vision.heads, vision.attention_width / vision.heads, causal=0.0, cached=False

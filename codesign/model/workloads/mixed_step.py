@@ -77,13 +77,13 @@ class MixedStep(Module):
 
     def cores(self, layout: Layout, *, mixed: bool, decodes: bool = True) -> list[BlockOp]:
         """Attention of the decodes, and of the chunk, where the step carries them."""
-        whole, result = self.attention_shard(layout), []
+        shard, result = self.attention_shard(layout), []
         if decodes:
-            result = self._core(divided_cache(dataclasses.replace(whole, sequences=self.decodes, queries=self.queries)))
+            result = self._core(divided_cache(dataclasses.replace(shard, sequences=self.decodes, queries=self.queries)))
         if mixed:
             queries = self.prompt_tokens / self.prompts
             chunk = {"sequences": self.prompts, "queries": queries, "keys": at_least(self.keys, 1.0), "decode": False}
-            result += self._core(dataclasses.replace(whole, **chunk))
+            result += self._core(dataclasses.replace(shard, **chunk))
         return result
 
     def _core(self, shard: Shard) -> list[BlockOp]:
@@ -93,9 +93,9 @@ class MixedStep(Module):
 
     def attention_comms(self, layout: Layout) -> list[BlockComm]:
         """Communication of an average layer's attention; its own joins go round one attention group."""
-        own = self.model.attention.comms(self.attention_shard(layout), self.model.hidden)
-        own = [dataclasses.replace(comm, axis="attention_tp") if comm.axis == "tp" else comm for comm in own]
-        return own + self.cache_comms(layout)
+        comms = self.model.attention.comms(self.attention_shard(layout), self.model.hidden)
+        comms = [dataclasses.replace(comm, axis="attention_tp") if comm.axis == "tp" else comm for comm in comms]
+        return comms + self.cache_comms(layout)
 
     def layer_comms(self, layout: Layout) -> list[BlockComm]:
         """Communication of an average layer."""
@@ -141,10 +141,10 @@ class MixedStep(Module):
         """`lower`, under one name for all phases: steps that differ in numbers alone are traced once."""
         phase = "step"
         cores = forward_ops(self.cores(layout, mixed=mixed, decodes=decodes), layers, phase=phase)
-        own = forward_ops(self.layer_ops(layout), layers, phase=phase)
+        ops = forward_ops(self.layer_ops(layout), layers, phase=phase)
         encoded = self.encoded(layout, phase) if mixed else []
         drafts = self.drafts(layout, phase, mixed=mixed, decodes=decodes)
-        return own + cores + encoded + drafts + self.after_layers(layout, layers, scored, phase=phase)
+        return ops + cores + encoded + drafts + self.after_layers(layout, layers, scored, phase=phase)
 
     def module_ops(self, layout: Layout) -> list[BlockOp]:
         """All operations of a multi-token prediction module except its attention cores."""
@@ -188,8 +188,8 @@ class MixedStep(Module):
 
     def around(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
         """Operations of the step without attention cores."""
-        own = forward_ops(self.layer_ops(layout), layers, phase=phase) + self.encoded(layout, phase)
-        return own + self.after_layers(layout, layers, scored, phase=phase)
+        ops = forward_ops(self.layer_ops(layout), layers, phase=phase) + self.encoded(layout, phase)
+        return ops + self.after_layers(layout, layers, scored, phase=phase)
 
     def after_layers(self, layout: Layout, layers: Array, scored: Array, *, phase: str) -> list[Op]:
         """The head, communication of all layers and the send."""

@@ -77,8 +77,8 @@ class MixedTraining(AbstractTraining):
 
     def of_kind(self, later: bool) -> StagesOfOneKind:
         """The stages of one kind."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return StagesOfOneKind(**own, later=later)
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return StagesOfOneKind(**values, later=later)
 
     def layers_per_stage(self, layout: Layout) -> Array:
         """Layers of one of the first stages."""
@@ -96,8 +96,8 @@ class MixedTraining(AbstractTraining):
 
     def repeats(self, layout: Layout) -> dict[str, Array]:
         """Repeats of each phase, for both kinds alike."""
-        own = super().repeats(layout)
-        return own | {LATER + phase: often for phase, often in own.items()}
+        first_kind = super().repeats(layout)
+        return first_kind | {LATER + phase: often for phase, often in first_kind.items()}
 
     def timeline(self, priced: Priced, layout: Layout) -> Timeline:
         """See the class."""
@@ -109,13 +109,13 @@ class MixedTraining(AbstractTraining):
             if op.phase.startswith(LATER)
         ]
         one, two = self.of_kind(False).pieces(here, layout), self.of_kind(True).pieces(there, layout)
-        own, other = one.forward + one.backward, two.forward + two.backward
+        first_s, other = one.forward + one.backward, two.forward + two.backward
         q, p = plan.later_stages, plan.pp
         some = q > 0
         head = jnp.where(some, two.head, one.head)
-        slowest = jnp.where(some, maximum(own, other + two.head), own + one.head)
-        ends = one.first + one.last + one.step + (p - q - 1) * own + q * other
-        also = jnp.where(some, two.first + two.last + two.step + (p - q) * own + (q - 1) * other, 0.0)
+        slowest = jnp.where(some, maximum(first_s, other + two.head), first_s + one.head)
+        ends = one.first + one.last + one.step + (p - q - 1) * first_s + q * other
+        also = jnp.where(some, two.first + two.last + two.step + (p - q) * first_s + (q - 1) * other, 0.0)
         time = (m - 1) * slowest + head + maximum(ends, also) + self.step_overhead_s
 
         breakdown = {name: m * part.compute_s for name, part in one.passes.items()}
@@ -126,7 +126,7 @@ class MixedTraining(AbstractTraining):
         breakdown |= {"head": jnp.where(some, 0.0, m * one.head), "optimizer": one.updated}
         breakdown["overhead"] = self.step_overhead_s + 0 * time
         breakdown["bubble"] = time - sum(breakdown.values())
-        extra = {"stage_s": own, "later_stage_s": jnp.where(some, other + two.head, 0.0)}
+        extra = {"stage_s": first_s, "later_stage_s": jnp.where(some, other + two.head, 0.0)}
         return Timeline(
             time, breakdown, one.energy_j, self.tokens_per_step(), self.model_flops_per_step(), extra,
             beside_j=jnp.where(some, two.energy_j, 0.0),
@@ -140,20 +140,20 @@ class MixedTraining(AbstractTraining):
         """Class of data -> bytes per device of the second kind, at the moment and stage of its peak."""
         work = self.of_kind(True)
         result = peak(work.moments(layout), layout)
-        told: dict[str, Array] = {}
-        for name, (whole, buffer) in result.items():
+        classes: dict[str, Array] = {}
+        for name, (total, buffer) in result.items():
             afar = layout.plan.offloaded(name)
             share = 0.0 if afar is None else afar
-            told[name] = jnp.where(layout.plan.later_stages > 0, (1 - share) * whole + share * buffer, 0.0)
-        return told
+            classes[name] = jnp.where(layout.plan.later_stages > 0, (1 - share) * total + share * buffer, 0.0)
+        return classes
 
     def writers(self, layout: Layout) -> tuple[Array, Array]:
         """Devices of all layers, were all stages as one of either kind; of one kind where the other has no stage.
 
         Assumes: embeddings and head weigh as much a layer as the rest.
         """
-        plan, own = layout.plan, [self.of_kind(later).layers_per_stage(layout) for later in (False, True)]
-        first, second = (layout.devices / plan.pp * self.model.layers / at_least(one, 1.0) for one in own)
+        plan, per_stage = layout.plan, [self.of_kind(later).layers_per_stage(layout) for later in (False, True)]
+        first, second = (layout.devices / plan.pp * self.model.layers / at_least(one, 1.0) for one in per_stage)
         return first, jnp.where(plan.later_stages > 0, second, first)
 
     def violations(self, layout: Layout) -> dict[str, Array]:

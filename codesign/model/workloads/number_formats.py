@@ -81,9 +81,9 @@ class WeightFormats(Module):
         for name in CLASSES:
             value = getattr(self, name)
             if value not in WEIGHT_FORMATS:
-                known = f"known: {', '.join(WEIGHT_FORMATS)}"
+                names = f"known: {', '.join(WEIGHT_FORMATS)}"
                 hint = suggestion(str(value), list(WEIGHT_FORMATS))
-                raise ConfigError(f"precision.by_class.{name} = {value!r} is no format of weights{hint} ({known})")
+                raise ConfigError(f"precision.by_class.{name} = {value!r} is no format of weights{hint} ({names})")
 
     def of(self, operation: str) -> WeightFormat | None:
         """The format of an operation's weights; none where it has none of its own."""
@@ -92,8 +92,8 @@ class WeightFormats(Module):
 
     def products(self) -> tuple[str, ...]:
         """Formats of arithmetic that these weights ask for, beside that of the activations."""
-        asked = {WEIGHT_FORMATS[getattr(self, name)].product for name in CLASSES}
-        return tuple(sorted(asked - {""}))
+        products = {WEIGHT_FORMATS[getattr(self, name)].product for name in CLASSES}
+        return tuple(sorted(products - {""}))
 
     def told(self, classes: Iterable[str] = CLASSES) -> str:
         """One line: those of the classes that are in each format."""

@@ -211,11 +211,11 @@ class Muon(AbstractOptimizer):
     def _orthogonal(self, op: BlockOp, layout: Layout, count: Array) -> list[Op]:
         """Newton-Schulz steps of `count` matrices of one product."""
         m, n, cut = self._sides(op, layout)
-        times, square, whole = count * self.steps, m * m, m * n
+        times, square, elements = count * self.steps, m * m, m * n
         products = (
-            (Work(2 * square * n, (2 * whole + square) * NUMBER_BYTES, m, m, n), "gram"),
+            (Work(2 * square * n, (2 * elements + square) * NUMBER_BYTES, m, m, n), "gram"),
             (Work(2 * square * m, 3 * square * NUMBER_BYTES, m, m, m), "square"),
-            (Work(2 * square * n, (2 * whole + square) * NUMBER_BYTES, m, n, m), "apply"),
+            (Work(2 * square * n, (2 * elements + square) * NUMBER_BYTES, m, n, m), "apply"),
         )
         ops: list[Op] = [
             ComputeOp(f"orthogonal_{name}", "gemm", self.number_format, "optimizer", work, times)
@@ -223,7 +223,7 @@ class Muon(AbstractOptimizer):
         ]
         axis = "expert_tp" if op.expert else "tp"
         if self.tp_mode == "duplicated":
-            nbytes = jnp.where(cut > 1, whole * NUMBER_BYTES, 0.0)
+            nbytes = jnp.where(cut > 1, elements * NUMBER_BYTES, 0.0)
             ops.append(CommOp("matrix_gather", "all_gather", axis, "optimizer", nbytes, count))
         elif self.tp_mode == "distributed":
             nbytes = jnp.where(cut > 1, square * NUMBER_BYTES, 0.0)

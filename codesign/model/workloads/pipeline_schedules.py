@@ -115,13 +115,13 @@ def broken_schedule(layout: Layout, micro_batches: float) -> str:
     plan = layout.plan
     number, p, chunks = round(float(plan.schedule)), float(plan.pp), float(plan.virtual_stages)
     name = f"plan.schedule = {SCHEDULES[number]}"
-    asked = 2.0 if number == ZB_V else 1.0
+    needed = 2.0 if number == ZB_V else 1.0
     least = p if number == ZB_H1 else 2 * p
     if p <= 1:
         return f"{name} needs a pipeline, but plan.pp = 1"
-    if chunks != asked:
+    if chunks != needed:
         whose = "PyTorch: two stages a rank" if number == ZB_V else "one chunk a stage"
-        return f"{name} takes plan.virtual_stages = {asked:g} ({whose}), not {chunks:g}"
+        return f"{name} takes plan.virtual_stages = {needed:g} ({whose}), not {chunks:g}"
     if micro_batches < least:
         return (
             f"{name} takes {least:g} micro-batches or more over plan.pp = {p:g} stages, not {micro_batches:g} of"

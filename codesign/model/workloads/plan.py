@@ -310,7 +310,7 @@ def more_modules(chosen: float) -> list[float]:
     policy = RECOMPUTE_MODULES.index(PER_OP)
     if int(chosen) >> policy & 1:
         return []
-    left = [2**place for place in range(policy) if not int(chosen) >> place & 1]
+    left = [2**bit for bit in range(policy) if not int(chosen) >> bit & 1]
     result: list[float] = []
     for count in range(1, MORE_MODULES + 1):
         result += [chosen + sum(some) for some in itertools.combinations(left, count)]
@@ -396,10 +396,16 @@ class Layout(Module):
         degrees = {"tp": plan.prefill_tp, "pp": plan.prefill_pp, "ep": plan.prefill_ep, "etp": plan.prefill_etp}
         degrees |= {"token_budget": chunk}
         one, groups = ones_like(plan.prefill_tp), plan.prefill_attention_dp
-        own = dataclasses.replace(
+        prefill_plan = dataclasses.replace(
             plan, **degrees, cp=one, ulysses=one, decode_cp=one, attention_dp=groups, micro_batch=one, device_count=None
         )
-        return Layout(own, at_least(plan.prefill_devices, own.tp * own.pp * at_least(Layout(own, one).sharing, 1.0)))
+        return Layout(
+            prefill_plan,
+            at_least(
+                plan.prefill_devices,
+                prefill_plan.tp * prefill_plan.pp * at_least(Layout(prefill_plan, one).sharing, 1.0),
+            ),
+        )
 
     @property
     @computed_once
@@ -407,8 +413,8 @@ class Layout(Module):
         """The plan on the pool of networks, at least one engine of it; tokens come scattered over its ranks."""
         plan, one = self.plan, ones_like(self.plan.ffn_tp)
         alone = dict.fromkeys(("pp", "cp", "ulysses", "decode_cp", "attention_dp", "sequence_parallel"), one)
-        own = dataclasses.replace(plan, **alone, tp=plan.ffn_tp, ep=plan.ffn_ep, etp=0 * one, device_count=None)
-        return Layout(own, at_least(plan.ffn_devices, plan.ffn_tp * plan.ffn_ep))
+        ffn_plan = dataclasses.replace(plan, **alone, tp=plan.ffn_tp, ep=plan.ffn_ep, etp=0 * one, device_count=None)
+        return Layout(ffn_plan, at_least(plan.ffn_devices, plan.ffn_tp * plan.ffn_ep))
 
     @computed_once
     def shards(self, stage: int) -> Array:

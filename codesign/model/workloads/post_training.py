@@ -188,12 +188,12 @@ class RlPostTraining(AbstractWorkload):
 
     def engine(self) -> ContinuousServing:
         """Rollouts as serving in a closed loop: the same steps, prompts and cache."""
-        own = {name: getattr(self.rollout, name) for name in ENGINE}
+        options = {name: getattr(self.rollout, name) for name in ENGINE}
         lengths = self.lengths()
         cached = self.shared_prompts * at_most(1 - 1 / self.responses, 0.999)
         return ContinuousServing(
             self.model, self.input_tokens, at_least(lengths.mean(), 2.0), output_cv=lengths.cv(), cached_ratio=cached,
-            **own,
+            **options,
         )  # fmt: skip
 
     def packed(self) -> Array:
@@ -215,17 +215,17 @@ class RlPostTraining(AbstractWorkload):
         plan = layout.plan
         tokens = self.tokens_per_step() / jnp.where(scoring, 1.0, self.updates) / layout.dp
         count = at_least(ceil(tokens / (plan.micro_batch * self.longest())), 1.0)
-        whole = plan.cp * plan.tp
-        sequence = ceil(self.packed() / whole) * whole
+        ranks = plan.cp * plan.tp
+        sequence = ceil(self.packed() / ranks) * ranks
         each = tokens / count / sequence
         return self._training(sequence, each * count * layout.dp, scoring), _with_micro_batch(layout, each)
 
     def fullest(self, layout: Layout) -> tuple[Training, Layout]:
         """Training on full micro-batches, one sequence as long as one, by which memory is sized."""
-        step, own = self.trainer(layout)
-        whole = layout.plan.cp * layout.plan.tp
-        sequence = ceil(layout.plan.micro_batch * self.longest() / whole) * whole
-        batch = step.micro_batches(own) * layout.dp
+        step, trained = self.trainer(layout)
+        ranks = layout.plan.cp * layout.plan.tp
+        sequence = ceil(layout.plan.micro_batch * self.longest() / ranks) * ranks
+        batch = step.micro_batches(trained) * layout.dp
         return self._training(sequence, batch, False), _with_micro_batch(layout, jnp.ones_like(sequence))
 
     def _training(self, sequence: Array, batch: Array, scoring: bool) -> Training:
@@ -261,9 +261,9 @@ class RlPostTraining(AbstractWorkload):
         ]
         return (*self._generated(layout, theirs), *scored, *_lowered(self.trainer(mine)), *self._moved(layout))
 
-    def _generated(self, whole: Layout, layout: Layout) -> list[Op]:
+    def _generated(self, undivided: Layout, layout: Layout) -> list[Op]:
         """Decode steps at each batch, and chunks of prompts and of caches, of the rollouts' layout."""
-        engine, steps = self.engine(), self.drain(whole)
+        engine, steps = self.engine(), self.drain(undivided)
         one, ops = engine.decode_step(layout), list[Op]()
         layers = engine.layers_per_stage(layout)
         for index, phase in enumerate(DECODES):
@@ -298,8 +298,8 @@ class RlPostTraining(AbstractWorkload):
         """Runs of each kind of step in one step of training."""
         mine = as_trained(layout)
         plain, prompted = self._steps(layout)
-        (trainer, own), (scorer, scored) = self.trainer(mine), self.trainer(mine, scoring=True)
-        often = {phase: self.updates * times for phase, times in trainer.repeats(own).items()}
+        (trainer, trained), (scorer, scored) = self.trainer(mine), self.trainer(mine, scoring=True)
+        often = {phase: self.updates * times for phase, times in trainer.repeats(trained).items()}
         often |= {SCORING: self.scorings() * scorer.micro_batches(scored), SYNC: jnp.asarray(1.0)}
         often |= {RESHARD: jnp.asarray(1.0), SWITCHING: jnp.asarray(1.0), PROMPTED: prompted}
         often[ANEW] = self._cached_anew(layout)
@@ -331,9 +331,9 @@ class RlPostTraining(AbstractWorkload):
         """See the class."""
         plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
         rollout_s, rollout_j = self._rollouts(priced, layout, theirs)
-        own = [(op, cost) for op, cost in priced if op.phase in TRAINER]
+        trainer_costs = [(op, cost) for op, cost in priced if op.phase in TRAINER]
         (trainer, trained), (scorer, passed) = self.trainer(mine), self.trainer(mine, scoring=True)
-        update = trainer.timeline(own, trained)
+        update = trainer.timeline(trainer_costs, trained)
         forward = [(dataclasses.replace(op, phase="forward"), cost) for op, cost in priced if op.phase == SCORING]
         scored = scorer.timeline(forward, passed)
         scoring_s, updates_s = self.scorings() * scored.time_s, self.updates * update.time_s
@@ -387,12 +387,12 @@ class RlPostTraining(AbstractWorkload):
 
     def _pass(self, priced: Priced, phase: str, engine: ContinuousServing, layout: Layout) -> Pass:
         """One step, its axes named as a serving plan names them."""
-        own = [
+        costs = [
             (dataclasses.replace(op, axis=op.axis.removeprefix(ROLLOUT)) if isinstance(op, CommOp) else op, cost)
             for op, cost in priced
             if op.phase == phase
         ]
-        return one_pass(own, phase, layout.plan, engine.kernel_slowdown, engine.launch_s)
+        return one_pass(costs, phase, layout.plan, engine.kernel_slowdown, engine.launch_s)
 
     def model_flops(self) -> Array:
         """FLOPs of a step that the model itself needs: tokens generated, scored and trained on."""
@@ -413,8 +413,8 @@ class RlPostTraining(AbstractWorkload):
     def trainer_classes(self, layout: Layout) -> Classes:
         """Memory of a trainer's device at its peak; models that score beside."""
         step, full = self.fullest(layout)
-        scorer, own = self.trainer(layout, scoring=True)
-        scored = (self.reference + self.reward_model) * scorer.footprint(own)["weights"][0]
+        scorer, trained = self.trainer(layout, scoring=True)
+        scored = (self.reference + self.reward_model) * scorer.footprint(trained)["weights"][0]
         return step.footprint(full) | {"scorers": (scored, scored)}
 
     def _state_bytes(self, layout: Layout) -> Array:
@@ -443,8 +443,8 @@ class RlPostTraining(AbstractWorkload):
 
     def saved_bytes(self, layout: Layout) -> Array | None:
         """Checkpoint of the trainer."""
-        step, own = self.trainer(as_trained(layout))
-        return step.saved_bytes(own)
+        step, trained = self.trainer(as_trained(layout))
+        return step.saved_bytes(trained)
 
     # rules
 
@@ -452,8 +452,8 @@ class RlPostTraining(AbstractWorkload):
         """Trainer's rules, the engines' under names of their own, and what joins both."""
         plan, mine, theirs = layout.plan, as_trained(layout), as_generated(layout)
         alone = jnp.where(plan.mode == COLOCATED, 1.0, 0.0)
-        step, own = self.trainer(mine)
-        rules = step.violations(own)
+        step, trained = self.trainer(mine)
+        rules = step.violations(trained)
         rules |= {ROLLOUT + rule: value for rule, value in self.engine().violations(theirs).items()}
         left = layout.devices - plan.rollout_devices
         return rules | {
@@ -480,8 +480,8 @@ class RlPostTraining(AbstractWorkload):
                 " rollouts (plan.rollout_devices; all devices where it is 0)"
             )
         if rule.startswith(ROLLOUT):
-            told = self.engine().broken_rule(rule.removeprefix(ROLLOUT), theirs)
-            return told and "rollouts: " + told.replace("plan.micro_batch", "plan.rollout_slots").replace(
+            rule_text = self.engine().broken_rule(rule.removeprefix(ROLLOUT), theirs)
+            return rule_text and "rollouts: " + rule_text.replace("plan.micro_batch", "plan.rollout_slots").replace(
                 "plan.tp", "plan.rollout_tp"
             ).replace("plan.ep", "plan.rollout_ep")
         if rule == "devices":
@@ -489,8 +489,8 @@ class RlPostTraining(AbstractWorkload):
                 f"plan: tp {float(plan.tp):g} * cp {float(plan.cp):g} * pp {float(plan.pp):g} does not divide the"
                 f" {float(mine.devices):g} devices of the trainer"
             )
-        step, own = self.trainer(mine)
-        return step.broken_rule(rule, own)
+        step, trained = self.trainer(mine)
+        return step.broken_rule(rule, trained)
 
 
 def _lowered(trained: tuple[Training, Layout]) -> tuple[Op, ...]:

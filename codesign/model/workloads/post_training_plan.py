@@ -73,8 +73,8 @@ class PostTrainingPlan(AbstractModelPlan):
 
     def trainer(self, devices: Array) -> Layout:
         """Trainer's layout on what rollouts leave, at least one replica."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Plan)}
-        return Layout(Plan(**own | {"device_count": None}), at_least(devices - self.rollout_devices, self.ranks()))
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(Plan)}
+        return Layout(Plan(**fields | {"device_count": None}), at_least(devices - self.rollout_devices, self.ranks()))
 
     def replicas(self, devices: Array) -> Array:
         """The trainer's."""
@@ -86,8 +86,8 @@ class PostTrainingPlan(AbstractModelPlan):
         degrees = {"tp": self.rollout_tp, "ep": self.rollout_ep, "micro_batch": self.rollout_slots}
         alike = ("token_budget", "tp_overlap", "ep_overlap", "tp_algorithm", "data_algorithm")
         plan = Plan(**degrees, **{name: getattr(self, name) for name in alike})
-        own = jnp.where(self.rollout_devices > 0, self.rollout_devices, devices)
-        return Layout(plan, at_least(own, self.rollout_tp * self.rollout_ep * one))
+        engines = jnp.where(self.rollout_devices > 0, self.rollout_devices, devices)
+        return Layout(plan, at_least(engines, self.rollout_tp * self.rollout_ep * one))
 
     def members(self, axis: str, layout: Layout) -> Group:
         """Trainer's ranks come first, then the rollout engines; of these the groups are those of a plan that serves.

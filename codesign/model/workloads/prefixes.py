@@ -59,19 +59,19 @@ def kept_by(room: Array, need: Array) -> Array:
     return jnp.where(some, at_most(room / jnp.where(some, need, 1.0), 1.0), 1.0)
 
 
-def computed_cv(cv: Array, cached: Array, kept: Array) -> Array:
+def computed_cv(cv: Array, cached: Array, reused: Array) -> Array:
     """Variation of the tokens that prompts compute; that of their lengths where all or none find their cache."""
-    more = kept * (1 - kept) * cached**2 * (1 + cv**2) / (1 - kept * cached) ** 2
+    more = reused * (1 - reused) * cached**2 * (1 + cv**2) / (1 - reused * cached) ** 2
     mixed = more > 0
     return jnp.where(mixed, jnp.sqrt(jnp.where(mixed, cv**2 + more, 1.0)), cv)
 
 
-def keys_before(cached: Array, kept: Array) -> Array:
+def keys_before(cached: Array, reused: Array) -> Array:
     """Share of a prompt that the cache holds before a computed token, on average: of prompts that find theirs.
 
     Where all caches stay, slopes along `kept` leave this out: the share is then a constant of the walk.
     """
-    return jnp.where(kept < 1, cached * kept * (1 - cached) / (1 - kept * cached), cached)
+    return jnp.where(reused < 1, cached * reused * (1 - cached) / (1 - reused * cached), cached)
 
 
 CURVES = "workload.prefix_cache.reuse.curves"
@@ -148,8 +148,8 @@ class PopularPrefixes(AbstractPrefixReuse):
 
     def held_ratio(self, room: Array, caches: Array, prompt: Array, answer: Array) -> Array:
         """Share of the prompts that find their beginning; slopes are those of the fixed point."""
-        own = jnp.where(self.affinity > 0, self.count / caches, self.count)
-        share, width = zipf_popularity(self.zipf, at_least(own, 1.0))
+        per_cache = jnp.where(self.affinity > 0, self.count / caches, self.count)
+        share, width = zipf_popularity(self.zipf, at_least(per_cache, 1.0))
         passing = (at_least(prompt - self.prefix_tokens, 0.0) + answer) / self.prefix_tokens
         some = room > 0
         time = characteristic_time(share, width, jnp.where(some, room / self.prefix_tokens, 1.0), passing)
@@ -200,8 +200,8 @@ class TracedPrefixes(AbstractPrefixReuse):
         """Between the numbers of caches that are known, straight in their logarithm."""
         if len(values) == 1:
             return values[0] + 0.0 * caches
-        known = np.log([count for count, _ in self.curves])
-        weights = _weights(known, jnp.log(at_least(caches, 1.0)))
+        log_counts = np.log([count for count, _ in self.curves])
+        weights = _weights(log_counts, jnp.log(at_least(caches, 1.0)))
         return sum((weights[index] * value for index, value in enumerate(values[1:], 1)), weights[0] * values[0])
 
 

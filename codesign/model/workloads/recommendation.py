@@ -307,13 +307,13 @@ class RecommendationTraining(AbstractRecommendation):
         tables = held * (1 + self.row_state_bytes / row)
         each = self.precision.bytes_of("weights") + self.precision.bytes_of("gradients") + self.dense_state_bytes
         dense, working = self.model.dense_parameters() * each, self.working_bytes(layout)
-        kept = jnp.asarray(0.0)
+        activations = jnp.asarray(0.0)
         for inputs, outputs in (*self.model.bottom_layers(), *self.model.top_layers()):
-            kept = kept + (inputs + outputs) * self.precision.bytes_of("activations")
-        kept = kept * self.sharding(layout).own_samples
+            activations = activations + (inputs + outputs) * self.precision.bytes_of("activations")
+        activations = activations * self.sharding(layout).own_samples
         return {
             "tables": (tables, 0.0 * tables), "dense": (dense, dense),
-            "working": (working, working), "kept": (kept, kept),
+            "working": (working, working), "kept": (activations, activations),
         }  # fmt: skip
 
     def violations(self, layout: Layout) -> dict[str, Array]:

@@ -153,9 +153,9 @@ class RecommendationModel(Module):
     def interaction(self, samples: Array, element_bytes: float) -> Work:
         """All vectors of a sample against all: a batch of [F, D] x [D, F], of which half is kept."""
         vectors, dimension = self.vectors, self.tables.dimension
-        kept = vectors * (vectors - 1) / 2
+        pairs = vectors * (vectors - 1) / 2
         flops = 2 * samples * vectors * vectors * dimension
-        nbytes = samples * (vectors * dimension + kept) * element_bytes
+        nbytes = samples * (vectors * dimension + pairs) * element_bytes
         return Work(flops, nbytes, vectors, vectors, dimension, samples)
 
     @classmethod

@@ -79,13 +79,13 @@ def kept_per_op(block: list[BlockOp], layout: Layout) -> dict[str, tuple[Array, 
     return result
 
 
-def _projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str, tuple[Array, Array]]) -> Array:
+def _projections(ops: Mapping[str, BlockOp], prefix: str, switches: dict[str, tuple[Array, Array]]) -> Array:
     """Products up to the attention core of one kind, whose inputs are what they give; how many there are."""
     core, out = ops.get(f"{prefix}attention_core"), ops[f"{prefix}attention_out"]
     names = [f"{prefix}attention_{part}" for part in ("qkv", "q", "k", "v", "gate_in")]
-    count, kept = jnp.asarray(0.0), jnp.asarray(0.0)
+    count, stored = jnp.asarray(0.0), jnp.asarray(0.0)
     if f"{prefix}attention_down" in ops:
-        return _latent_projections(ops, prefix, found)
+        return _latent_projections(ops, prefix, switches)
     for name in names:
         if name not in ops:
             continue
@@ -93,18 +93,18 @@ def _projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str, tuple
         if name.endswith("qkv") and core is not None:
             keys = at_least(core.stored_bytes - out.stored_bytes, 0.0) / 2
             parts = [core.stored_bytes - 2 * keys, keys, keys]
-            found[name] = (found[name][0], ratio(keys, core.stored_bytes))  # the second of three
-            kept, count = kept + parts[0] + parts[2], count + 3
+            switches[name] = (switches[name][0], ratio(keys, core.stored_bytes))  # the second of three
+            stored, count = stored + parts[0] + parts[2], count + 3
             continue
         odd = _odd(count + 1)
-        found[name] = (found[name][0], 1 - odd)
-        kept, count = kept + odd * result, count + 1
+        switches[name] = (switches[name][0], 1 - odd)
+        stored, count = stored + odd * result, count + 1
     if core is not None:
-        found[core.name] = (kept, 0.0 * kept)
+        switches[core.name] = (stored, 0.0 * stored)
     return count
 
 
-def _latent_projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str, tuple[Array, Array]]) -> Array:
+def _latent_projections(ops: Mapping[str, BlockOp], prefix: str, switches: dict[str, tuple[Array, Array]]) -> Array:
     """Latent attention: down and up for queries, then for keys and values; without the first down, one less.
 
     Keys and values that are attended as they are (`CompressedAttention`) have no product up.
@@ -113,44 +113,44 @@ def _latent_projections(ops: Mapping[str, BlockOp], prefix: str, found: dict[str
     expanded = ops.get(f"{prefix}{LATENT[2]}")
     reduced = jnp.where(query.stored_bytes > 0, 1.0, 0.0)  # queries have a latent vector of their own
     # with it: q_a, q_b, kv_a, kv_b are 1 to 4; without: q, kv_a, kv_b are 1 to 3
-    found[query.name] = (query.stored_bytes, reduced)
-    found[down.name] = (0.0 * down.stored_bytes, 1 - reduced)
+    switches[query.name] = (query.stored_bytes, reduced)
+    switches[down.name] = (0.0 * down.stored_bytes, 1 - reduced)
     if expanded is not None:
-        found[expanded.name] = (reduced * expanded.stored_bytes, reduced)
+        switches[expanded.name] = (reduced * expanded.stored_bytes, reduced)
     core = ops.get(f"{prefix}attention_core")
     count = (2 if expanded is None else 3) + reduced
     if f"{prefix}attention_gate_in" in ops:
-        found[f"{prefix}attention_gate_in"] = (ops[f"{prefix}attention_gate_in"].stored_bytes, 1 - _odd(count + 1))
+        switches[f"{prefix}attention_gate_in"] = (ops[f"{prefix}attention_gate_in"].stored_bytes, 1 - _odd(count + 1))
         count = count + 1
     if core is not None:
         gradients = query.gradient_bytes if expanded is None else query.gradient_bytes + expanded.gradient_bytes
-        found[core.name] = ((1 - reduced) * gradients, 0.0 * reduced)
+        switches[core.name] = ((1 - reduced) * gradients, 0.0 * reduced)
     return count
 
 
 def _network(
-    ops: Mapping[str, BlockOp], name: str, before: Array, shared: Array, found: dict[str, tuple[Array, Array]]
+    ops: Mapping[str, BlockOp], name: str, before: Array, shared: Array, switches: dict[str, tuple[Array, Array]]
 ) -> None:
     """Gate and up (or up alone), activation, down."""
     up, inner, down = (ops[f"{name}_{part}"] for part in ("up", "activation", "down"))
     pieces = ratio(up.gradient_bytes, at_least(down.stored_bytes, 1.0))  # tensors of a fused product
     first, second = _odd(before + 1), _odd(before + 2)
-    kept = (first + (pieces - 1) * second) / pieces
-    found[up.name] = (0.0 * up.stored_bytes, 1 - kept)
-    found[inner.name] = (kept * up.gradient_bytes, jnp.asarray(1.0))
+    stored = (first + (pieces - 1) * second) / pieces
+    switches[up.name] = (0.0 * up.stored_bytes, 1 - stored)
+    switches[inner.name] = (stored * up.gradient_bytes, jnp.asarray(1.0))
     odd = _odd(before + pieces + 1)
-    found[down.name] = ((odd + shared) * down.gradient_bytes, 1 - odd)
+    switches[down.name] = ((odd + shared) * down.gradient_bytes, 1 - odd)
 
 
-def _experts(ops: Mapping[str, BlockOp], layout: Layout, found: dict[str, tuple[Array, Array]]) -> None:
+def _experts(ops: Mapping[str, BlockOp], layout: Layout, switches: dict[str, tuple[Array, Array]]) -> None:
     """Routed experts: token copies stay where they were exchanged, all products run again."""
     if "moe_up" not in ops:
         return
     sent, one = jnp.where(layout.plan.ep > 1, 1.0, 0.0), jnp.asarray(1.0)
-    found["moe_router"] = (found["moe_router"][0], one)
-    found["moe_up"] = (sent * ops["moe_up"].stored_bytes, one)
-    found["moe_activation"] = (0.0 * ops["moe_activation"].stored_bytes, one)
-    found["moe_down"] = (sent * ops["moe_down"].gradient_bytes, one)
+    switches["moe_router"] = (switches["moe_router"][0], one)
+    switches["moe_up"] = (sent * ops["moe_up"].stored_bytes, one)
+    switches["moe_activation"] = (0.0 * ops["moe_activation"].stored_bytes, one)
+    switches["moe_down"] = (sent * ops["moe_down"].gradient_bytes, one)
 
 
 def redone_per_op(comm: BlockComm) -> Array:
@@ -233,13 +233,13 @@ def custom_policy(places: Mapping[str, str], networks: Networks = DENSE) -> dict
     Raises:
         ConfigError: a tensor or a place that does not exist.
     """
-    for tensor, place in places.items():
+    for tensor, where in places.items():
         if tensor not in TENSORS:
             raise ConfigError(f"{tensor!r} is no tensor of a layer{suggestion(tensor, TENSORS)}")
-        if place not in PLACES:
-            raise ConfigError(f"{tensor} = {place!r} does not exist{suggestion(place, PLACES)}")
-    saved = {_tensor(tensor) for tensor, place in places.items() if place == "device"}
-    far = {_tensor(tensor) for tensor, place in places.items() if place == "offload"}
+        if where not in PLACES:
+            raise ConfigError(f"{tensor} = {where!r} does not exist{suggestion(where, PLACES)}")
+    saved = {_tensor(tensor) for tensor, where in places.items() if where == "device"}
+    far = {_tensor(tensor) for tensor, where in places.items() if where == "offload"}
     return _fields(saved | ({"decoder_layer_input"} - far), far, networks)
 
 
@@ -249,15 +249,15 @@ def _tensor(name: str) -> str:
 
 
 def _fields(saved: set[str], far: set[str], networks: Networks) -> dict[str, str]:
-    kept = saved | far
-    inside = kept - {"decoder_layer_input", "mlpwo"}
+    stored = saved | far
+    inside = stored - {"decoder_layer_input", "mlpwo"}
     result = {"recompute": "none" if inside else "full"}
     if inside:
         gone = list(ALWAYS[:1])
-        gone += ["qkv_proj"] if "query_proj" not in kept else []
-        gone += ["context"] if "context" not in kept else []
-        gone += ["out_proj"] if "out_proj" not in kept else []
-        gone += networks.activations() if "mlpwi" in kept else networks.whole()
+        gone += ["qkv_proj"] if "query_proj" not in stored else []
+        gone += ["context"] if "context" not in stored else []
+        gone += ["out_proj"] if "out_proj" not in stored else []
+        gone += networks.activations() if "mlpwi" in stored else networks.whole()
         result["recompute_modules"] = "+".join(gone)
     named = [READ_AS[tensor] for tensor in READ_AS if tensor in far]
     named += networks.activations() if "mlpwi" in far else []
@@ -410,8 +410,8 @@ def dropped(block: list[BlockOp], layout: Layout) -> list[BlockOp]:
             stored = at_least(stored - switches["layernorm"] * results[norm], 0.0)
         if redone is not None:
             again = jnp.maximum(again, redone)
-        policy, (kept, run) = switches[PER_OP], per_op[op.name]
-        stored, again = stored + policy * (kept - stored), again + policy * (run - again)
+        policy, (held, run) = switches[PER_OP], per_op[op.name]
+        stored, again = stored + policy * (held - stored), again + policy * (run - again)
         result.append(dataclasses.replace(op, stored_bytes=stored, recomputed=again))
     return result
 
@@ -474,8 +474,8 @@ def offloaded_share(block: list[BlockOp], layout: Layout) -> Array:
         if plain(op.name) == "attention_branch":
             inputs = inputs + op.stored_bytes * op.per_layer
     named = (1 - layout.full) * named + layout.full * inputs * switches["attn_norm"]
-    whole = (1 - layout.full) * layer_bytes(block, "stored_bytes") + layout.full * inputs
-    part = ratio(named, at_least(whole, 1.0))
+    offloadable = (1 - layout.full) * layer_bytes(block, "stored_bytes") + layout.full * inputs
+    part = ratio(named, at_least(offloadable, 1.0))
     return jnp.where(chosen > 0, part, 1.0)
 
 
@@ -509,17 +509,17 @@ def module_violations(block: list[BlockOp], layout: Layout) -> dict[str, Array]:
 def broken_modules(block: list[BlockOp], plan: Any) -> str:
     """One line on a list of modules that breaks a rule."""
     chosen = modules_of(plan.recompute_modules, RECOMPUTE_MODULES)
-    told = f"plan.recompute_modules = {'+'.join(chosen)}"
+    text = f"plan.recompute_modules = {'+'.join(chosen)}"
     layers = _layers_with(block)
     absent = [name for name in chosen if name in layers and not float(layers[name])]
     if PER_OP in chosen and (len(chosen) > 1 or float(plan.recompute) == 1):
         return (
-            f"{told} with plan.recompute = {RECOMPUTE[round(float(plan.recompute))]}: per_op is a policy of its own,"
+            f"{text} with plan.recompute = {RECOMPUTE[round(float(plan.recompute))]}: per_op is a policy of its own,"
             " which saves what attention gives (torchtitan: selective)"
         )
     if not absent:
-        return f"{told} is part of plan.recompute = full (Megatron: --recompute-modules is of granularity selective)"
-    return f"{told}: this model has no {', '.join(absent)}" + (
+        return f"{text} is part of plan.recompute = full (Megatron: --recompute-modules is of granularity selective)"
+    return f"{text}: this model has no {', '.join(absent)}" + (
         " (Megatron: mla_up_proj needs --multi-latent-attention)" if "mla_up_proj" in absent else ""
     )
 

@@ -171,14 +171,14 @@ def launches(priced: Priced, phase: str, *, edge: bool) -> Array:
 
 def deferred(priced: Priced, phase: str, slowdown: Array) -> tuple[Priced, Array]:
     """(operations without weight gradients of the layers, seconds of these)."""
-    kept: Priced = []
+    remaining: Priced = []
     cost = zero()
     for op, price in priced:
         if isinstance(op, ComputeOp) and op.weight_gradient and not op.edge and op.phase == phase:
             cost = cost + price
         else:
-            kept.append((op, price))
-    return kept, cost.time_s * slowdown
+            remaining.append((op, price))
+    return remaining, cost.time_s * slowdown
 
 
 def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Array, launch_s: Array) -> Pass:

@@ -62,10 +62,10 @@ class ServedRun(AbstractContinuousServing):
 
     def at(self, layout: Layout) -> ContinuousServing:
         """The model in the plan's shape."""
-        own: dict[str, Any] = {name: getattr(self, name) for name in OWN}
+        fields: dict[str, Any] = {name: getattr(self, name) for name in OWN}
         if isinstance(layout.plan, ShapedPlan):
-            own["model"] = layout.plan.shaped(self.model)
-        return ContinuousServing(**own)
+            fields["model"] = layout.plan.shaped(self.model)
+        return ContinuousServing(**fields)
 
     def lower(self, layout: Layout) -> tuple[Op, ...]:
         """Operations of the model in the plan's shape."""
@@ -76,12 +76,16 @@ class ServedRun(AbstractContinuousServing):
         served = self.at(layout)
         result, model = served.timeline(priced, layout), served.model
         tokens = self._tokens(layout)
-        told = {"parameters": model.parameters(), "active_parameters": model.active_parameters(), "run_tokens": tokens}
+        metrics = {
+            "parameters": model.parameters(),
+            "active_parameters": model.active_parameters(),
+            "run_tokens": tokens,
+        }
         seen = self._seen(model, tokens)
-        told["training_flops"] = 6 * seen.active * tokens
+        metrics["training_flops"] = 6 * seen.active * tokens
         if self.scaling_law is not None:
-            told |= self.scaling_law.metrics(seen)
-        return dataclasses.replace(result, extra=result.extra | told)
+            metrics |= self.scaling_law.metrics(seen)
+        return dataclasses.replace(result, extra=result.extra | metrics)
 
     def limits(self, layout: Layout) -> dict[str, Array]:
         """The range of the law's fit."""

@@ -98,52 +98,58 @@ class ShapedPlan(AbstractModelPlan):
             feed_forward=self._feed_forward(model.feed_forward, wider),
         )
 
-    def _attention(self, own: AbstractAttention, wider: Array) -> AbstractAttention:
-        heads = own.heads * wider if self.hidden is not None and self.heads is None else self.heads
-        if not isinstance(own, LocalAttention | AlternatingAttention):
+    def _attention(self, attention: AbstractAttention, wider: Array) -> AbstractAttention:
+        heads = attention.heads * wider if self.hidden is not None and self.heads is None else self.heads
+        if not isinstance(attention, LocalAttention | AlternatingAttention):
             kinds = {"kv_rank": self.kv_rank, "full_every": self.full_every, "window": self.window}
-            return self._given(own, {"heads": heads, "kv_heads": self.kv_heads} | kinds)
-        first = self._given(own.attention, {"heads": heads, "kv_heads": self.kv_heads, "kv_rank": self.kv_rank})
+            return self._given(attention, {"heads": heads, "kv_heads": self.kv_heads} | kinds)
+        first = self._given(attention.attention, {"heads": heads, "kv_heads": self.kv_heads, "kv_rank": self.kv_rank})
         changed = {"share": None if self.full_every is None else 1 - 1 / self.full_every}
-        if isinstance(own, LocalAttention):
-            return self._given(dataclasses.replace(own, attention=first), changed | {"window": self.window})
-        grown = first.heads / own.attention.heads
-        other = dataclasses.replace(own.other, heads=own.other.heads * grown)
-        mixed = dataclasses.replace(own, attention=first, other=other)
+        if isinstance(attention, LocalAttention):
+            return self._given(dataclasses.replace(attention, attention=first), changed | {"window": self.window})
+        grown = first.heads / attention.attention.heads
+        other = dataclasses.replace(attention.other, heads=attention.other.heads * grown)
+        mixed = dataclasses.replace(attention, attention=first, other=other)
         return self._given(mixed, changed | {"window": self.window})
 
-    def _feed_forward(self, own: AbstractFeedForward, wider: Array) -> AbstractFeedForward:
-        if isinstance(own, MixtureOfExperts):
-            if own.load is not None and self.experts is not None:
-                raise ConfigError(f"plan.experts: workload.expert_load is of {own.load.experts} experts, not of others")
-            expert, dense = own.expert_width, own.dense_width
+    def _feed_forward(self, feed_forward: AbstractFeedForward, wider: Array) -> AbstractFeedForward:
+        if isinstance(feed_forward, MixtureOfExperts):
+            if feed_forward.load is not None and self.experts is not None:
+                raise ConfigError(
+                    f"plan.experts: workload.expert_load is of {feed_forward.load.experts} experts, not of others"
+                )
+            expert, dense = feed_forward.expert_width, feed_forward.dense_width
             followed = {
                 "expert_width": self._followed(expert, self.expert_width, wider),
                 "dense_width": self._followed(dense, self.width, wider),
             }
-            return self._given(own, {"experts": self.experts, "top_k": self.top_k} | followed)
-        followed = {"width": self._followed(own.width, self.width, wider)} if isinstance(own, DenseFeedForward) else {}
+            return self._given(feed_forward, {"experts": self.experts, "top_k": self.top_k} | followed)
+        followed = (
+            {"width": self._followed(feed_forward.width, self.width, wider)}
+            if isinstance(feed_forward, DenseFeedForward)
+            else {}
+        )
         others = {"experts": self.experts, "top_k": self.top_k, "expert_width": self.expert_width}
-        return self._given(own, others | followed)
+        return self._given(feed_forward, others | followed)
 
-    def _given(self, own: Part, numbers: dict[str, Array | None]) -> Part:
+    def _given(self, part: Part, numbers: dict[str, Array | None]) -> Part:
         """A part of the model with these of its numbers where they are given.
 
         Raises:
             ConfigError: it has no such number.
         """
-        known = {field.name for field in dataclasses.fields(own)}
+        names = {field.name for field in dataclasses.fields(part)}
         given = {name: value for name, value in numbers.items() if value is not None}
         for name in given:
-            if name not in known:
-                raise ConfigError(f"plan.{name}: the model's {type(own).__name__} has no {name} that could be chosen")
-        return dataclasses.replace(own, **given)
+            if name not in names:
+                raise ConfigError(f"plan.{name}: the model's {type(part).__name__} has no {name} that could be chosen")
+        return dataclasses.replace(part, **given)
 
-    def _followed(self, own: Array, given: Array | None, wider: Array) -> Array:
+    def _followed(self, value: Array, given: Array | None, wider: Array) -> Array:
         """A width that is given, else in proportion to the hidden size."""
         if given is not None or self.hidden is None:
-            return own if given is None else given
-        return TILE * ceil(own * wider / TILE)
+            return value if given is None else given
+        return TILE * ceil(value * wider / TILE)
 
 
 def broken_shapes(model: Transformer, layout: Layout) -> dict[str, Array]:

@@ -74,9 +74,9 @@ class LocalAttention(AbstractAttention):
         """The shard of a layer with the window: the keys that its tokens see."""
         ranks = shard.layout.plan.cp
         if shard.decode:
-            whole = shard.keys * ranks
-            most = jnp.where(whole > self.window, 0.5 * self.window, whole) if self.chunked else self.window
-            return dataclasses.replace(shard, keys=at_most(whole, most) / ranks)
+            all_keys = shard.keys * ranks
+            most = jnp.where(all_keys > self.window, 0.5 * self.window, all_keys) if self.chunked else self.window
+            return dataclasses.replace(shard, keys=at_most(all_keys, most) / ranks)
         spread = self.causal * half_span(shard)  # from a token's mean position to the last one's
         return dataclasses.replace(shard, keys=self.seen(shard.keys - spread) + spread)
 
@@ -102,9 +102,9 @@ class LocalAttention(AbstractAttention):
 
     def cache_bytes(self, tokens: Array, tp: Array, precision: Precision) -> Array:
         """Whole contexts in some layers, windows in the others."""
-        whole = self.attention.cache_bytes(tokens, tp, precision)
-        kept = self.attention.cache_bytes(at_most(tokens, self.window), tp, precision)
-        return (1 - self.share) * whole + self.share * kept
+        full = self.attention.cache_bytes(tokens, tp, precision)
+        windowed = self.attention.cache_bytes(at_most(tokens, self.window), tp, precision)
+        return (1 - self.share) * full + self.share * windowed
 
     def flops_per_token(self, keys: Array) -> Array:
         """FLOPs per token of an average layer; `keys` is a mean position."""
@@ -217,13 +217,13 @@ class CompressedAttention(AbstractAttention):
         """Norm, projections, index, core, grouped output projection, residual."""
         tp, act, tokens = shard.layout.plan.tp, shard.precision.bytes_of("activations"), shard.tokens
         width = self.heads / tp * self.head_dim
-        kept, whole = input_bytes(shard, hidden, shard.layout.keeps_no_core)
+        saved_input, full_input = input_bytes(shard, hidden, shard.layout.keeps_no_core)
         sharded = tokens * hidden * act / shard.outside
         down, inner = self.q_rank + self.head_dim + self._pooled(), self.out_groups / tp * self.out_rank
         return [
             branch("attention_branch", shard, hidden, 2, sharded=True, stored_bytes=sharded),
             norm("attention_norm", shard, hidden, vectors=norm_vectors),
-            linear("attention_down", shard, tokens, hidden, down, stored_bytes=kept, working_bytes=whole),
+            linear("attention_down", shard, tokens, hidden, down, stored_bytes=saved_input, working_bytes=full_input),
             linear("attention_q_up", shard, tokens, self.q_rank, width, stored_bytes=tokens * self.q_rank * act),
             *self._scored(shard),
             self._core(shard),
@@ -355,9 +355,9 @@ class SparseAttention(AbstractAttention):
     def ops(self, shard: Shard, hidden: Array, *, dropout: bool, norm_vectors: float) -> list[BlockOp]:
         """Its attention's projections, the indexer, and the core over what is chosen."""
         options = {"dropout": dropout, "norm_vectors": norm_vectors}
-        own = [op for op in self.attention.ops(shard, hidden, **options) if not op.core]
+        projections = [op for op in self.attention.ops(shard, hidden, **options) if not op.core]
         chosen = self.attention.ops(self._chosen(shard), hidden, **options)
-        return [*own, *(self._index(shard, hidden) if self.own else []), *[op for op in chosen if op.core]]
+        return [*projections, *(self._index(shard, hidden) if self.own else []), *[op for op in chosen if op.core]]
 
     def _queries_from(self, hidden: Array) -> Array:
         """Depth of the product that gives the index's queries: the latent queries where there are some."""

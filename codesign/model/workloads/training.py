@@ -223,15 +223,15 @@ class AbstractTraining(AbstractWorkload):
         A message that was cut over the tensor ranks only to be sent is gathered where it arrives.
         """
         layout = shard.layout
-        whole = shard.tokens * self.model.hidden * shard.precision.bytes_of("activations")
+        full = shard.tokens * self.model.hidden * shard.precision.bytes_of("activations")
         scattered = jnp.maximum(layout.scattered, layout.plan.scatter_gather_p2p)
-        nbytes = whole / (1 + scattered * (layout.plan.tp - 1))
+        nbytes = full / (1 + scattered * (layout.plan.tp - 1))
         chunks = layout.plan.virtual_stages
         gathers = jnp.where(layout.plan.pp > 1, chunks * (scattered - layout.scattered), 0.0)
         ops: list[Op] = []
         for phase in phases[:2]:
             ops.append(CommOp("stage_send", "send", "pp", phase, nbytes, chunks))
-            ops.append(CommOp("stage_gather", "all_gather", "tp", phase, whole, gathers))
+            ops.append(CommOp("stage_gather", "all_gather", "tp", phase, full, gathers))
         return ops
 
     @computed_once
@@ -400,8 +400,8 @@ class AbstractTraining(AbstractWorkload):
     def _stored_per_layer(self, layout: Layout, block: list[BlockOp]) -> Array:
         """Bytes an average layer keeps of one micro-batch between forward and backward; only its input under full."""
         entry = self.shard(layout).tokens * self.model.hidden * self.precision.bytes_of("activations")
-        own = 1 + layout.scattered * layout.plan.partition_activations * (layout.plan.tp - 1)
-        return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / own * layout.full
+        gathered = 1 + layout.scattered * layout.plan.partition_activations * (layout.plan.tp - 1)
+        return layer_bytes(block, "stored_bytes") * (1 - layout.full) + entry / gathered * layout.full
 
     def in_flight(self, layout: Layout, stage: Array) -> Array:
         """Micro-batches whose activations a stage (0 is the first) holds: 1F1B, more when interleaved.
@@ -474,9 +474,9 @@ class AbstractTraining(AbstractWorkload):
         block, layers = self._block(layout), self.layers_per_stage(layout)
         ordinary, expert = self._held(layout, block, layers)
         parts, near = self._parts(layout, block), at_most(2 / at_least(layers, 1.0), 1.0)
-        own = ordinary / layout.shards(3) + expert / layout.expert_shards(3)
-        weights = own * self.precision.bytes_of("weights")
-        gathered = (ordinary + expert - own) * near * gathered_bytes(self.precision)
+        parameters = ordinary / layout.shards(3) + expert / layout.expert_shards(3)
+        weights = parameters * self.precision.bytes_of("weights")
+        gathered = (ordinary + expert - parameters) * near * gathered_bytes(self.precision)
         working = at_least(layer_bytes(block, "working_bytes") + gathered, parts.loss)
         return {"weights": (weights, weights * near), "working": (working, working)}
 
@@ -539,9 +539,9 @@ class AbstractTraining(AbstractWorkload):
         plan, attention = layout.plan, self.model.attention
         heads = getattr(attention, "kv_heads", attention.heads)
         unable = 0.0 if attention.exchanges_heads else 1.0
-        whole = indivisible(plan.cp, plan.ulysses) + indivisible(heads, plan.tp * plan.ulysses) + unable
+        broken = indivisible(plan.cp, plan.ulysses) + indivisible(heads, plan.tp * plan.ulysses) + unable
         return (
-            jnp.where(plan.ulysses > 1, whole, 0.0)
+            jnp.where(plan.ulysses > 1, broken, 0.0)
             + jnp.where(plan.cp > 1, 0.0, plan.cp_order)
             + (at_least(plan.decode_cp - 1, 0.0))
         )

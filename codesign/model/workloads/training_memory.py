@@ -119,9 +119,9 @@ def moments(
         backward = {"layer": parts.working * there, "gathered": _gathered(parts, layout, buffers) * there}
         result[name, "backward"] = _moment(held | stored, backward, buffers, layout)
         if stage.scores:
-            kept = 1.0 if buffers.gradient_buffers else jnp.where(micro_batches > 1, 1.0, 0.0)
+            buffered = 1.0 if buffers.gradient_buffers else jnp.where(micro_batches > 1, 1.0, 0.0)
             gradients = held["gradients"]
-            scoring = held | stored | {"gradients": (gradients[0] * kept, gradients[1] * kept)}
+            scoring = held | stored | {"gradients": (gradients[0] * buffered, gradients[1] * buffered)}
             scored = {"logits": parts.loss, "gathered": _unsharded(parts.table, parts, layout)}
             result[name, "loss"] = _moment(scoring, scored, buffers, layout)
         beside = {} if parts.update is None else {"matrices": parts.update * there}
@@ -180,8 +180,8 @@ def _gathered(parts: Parts, layout: Layout, buffers: TrainerBuffers) -> Array:
     ordinary, expert = (1 - 1 / shards(3) for shards in (layout.shards, layout.expert_shards))
     unit = ordinary * parts.ordinary + expert * parts.expert
     tensor = parts.largest if buffers.gathers == "tensor" else layer
-    whole = unit * tensor / at_least(layer, 1.0)
-    weights = whole * (1 + layout.plan.prefetch) * parts.gathered_bytes
+    units = unit * tensor / at_least(layer, 1.0)
+    weights = units * (1 + layout.plan.prefetch) * parts.gathered_bytes
     return weights + _scattered(tensor, parts, layout)
 
 
@@ -201,20 +201,20 @@ def _unsharded(count: Array, parts: Parts, layout: Layout) -> Array:
 def near_bytes(classes: Classes, layout: Layout) -> Array:
     """Bytes of classes that lie in tier 1 under the plan's offload."""
     total = jnp.asarray(0.0)
-    for name, (whole, buffer) in classes.items():
+    for name, (class_bytes, buffer) in classes.items():
         share = layout.plan.offloaded(name)
-        total = total + (whole if share is None else (1 - share) * whole + share * buffer)
+        total = total + (class_bytes if share is None else (1 - share) * class_bytes + share * buffer)
     return total
 
 
-def peak(found: Mapping[tuple[str, str], Classes], layout: Layout) -> Classes:
+def peak(by_moment: Mapping[tuple[str, str], Classes], layout: Layout) -> Classes:
     """Classes at the moment and on the stage that hold most in tier 1, what only that moment needs as `working`.
 
     All of it follows from the plan: the choice is exact in every reading.
     """
     best: Classes = {}
     most = jnp.asarray(-1.0)
-    for moment in found.values():
+    for moment in by_moment.values():
         classes = as_shown(moment)
         here = near_bytes(classes, layout)
         larger = here > most
@@ -233,18 +233,18 @@ def peak(found: Mapping[tuple[str, str], Classes], layout: Layout) -> Classes:
 
 def as_shown(moment: Classes) -> Classes:
     """A moment's classes with what only it needs as one."""
-    kept = {name: nbytes for name, nbytes in moment.items() if name not in WORKING}
+    shown = {name: nbytes for name, nbytes in moment.items() if name not in WORKING}
     working = jnp.asarray(0.0)
     for name in WORKING:
         if name in moment:
             working = working + moment[name][0]
-    return kept | {"working": (working, working)}
+    return shown | {"working": (working, working)}
 
 
-def most_of(found: Mapping[tuple[str, str], Classes], name: str) -> Array:
+def most_of(by_moment: Mapping[tuple[str, str], Classes], name: str) -> Array:
     """The most that any stage holds of a class, near and far together."""
     most = jnp.asarray(0.0)
-    for moment in found.values():
+    for moment in by_moment.values():
         if name in moment:
             most = at_least(most, moment[name][0])
     return most

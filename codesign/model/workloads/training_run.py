@@ -60,11 +60,11 @@ class TrainingRun(AbstractTraining):
 
     def at(self, layout: Layout) -> Training:
         """One step of the model in the plan's shape."""
-        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
+        fields: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
         if isinstance(layout.plan, ShapedPlan):
-            own["model"] = layout.plan.shaped(self.model)
-            own["sequence"] = self.sequence if layout.plan.context is None else layout.plan.context
-        return Training(**own)
+            fields["model"] = layout.plan.shaped(self.model)
+            fields["sequence"] = self.sequence if layout.plan.context is None else layout.plan.context
+        return Training(**fields)
 
     def run_tokens(self, layout: Layout) -> Array:
         """The plan's number of tokens, else the job's."""
@@ -83,11 +83,11 @@ class TrainingRun(AbstractTraining):
         """Timeline of one step, with size and loss of the model."""
         step = self.at(layout)
         result, model = step.timeline(priced, layout), step.model
-        told = {"parameters": model.parameters(), "active_parameters": model.active_parameters()}
-        told |= {"run_tokens": self.run_tokens(layout), "run_flops": result.model_flops * self.steps(layout)}
+        metrics = {"parameters": model.parameters(), "active_parameters": model.active_parameters()}
+        metrics |= {"run_tokens": self.run_tokens(layout), "run_flops": result.model_flops * self.steps(layout)}
         if self.scaling_law is not None:
-            told |= self.scaling_law.metrics(self.trained(model, layout))
-        return dataclasses.replace(result, extra=result.extra | told)
+            metrics |= self.scaling_law.metrics(self.trained(model, layout))
+        return dataclasses.replace(result, extra=result.extra | metrics)
 
     def steps(self, layout: Layout) -> Array:
         """Number of steps of the run."""

@@ -167,9 +167,9 @@ class Transformer(Module):
 
         Assumes: attention of an average layer, and the feed-forward network of a layer with experts where some have it.
         """
-        whole = self.feed_forward.parameters(self.hidden, self.layers)
+        parameters = self.feed_forward.parameters(self.hidden, self.layers)
         routed = getattr(self.feed_forward, "routed_parameters", None)
-        layer = self.attention.parameters(self.hidden) + (whole if routed is None else routed(self.hidden))
+        layer = self.attention.parameters(self.hidden) + (parameters if routed is None else routed(self.hidden))
         return self.predicts_ahead * (layer + 2 * self.hidden**2)
 
     def ahead(self) -> "Transformer":

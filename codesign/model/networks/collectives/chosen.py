@@ -226,8 +226,8 @@ class Chosen(AbstractCollective):
             raise ConfigError(f"options of Chosen is empty (name -> algorithm, names: {', '.join(ALGORITHMS)})")
         for name in self.options:
             if name not in ALGORITHMS:
-                known = f"{', '.join(ALGORITHMS)}{suggestion(name, ALGORITHMS)}"
-                raise ConfigError(f"options.{name} of Chosen: a plan's algorithm is one of {known}")
+                names = f"{', '.join(ALGORITHMS)}{suggestion(name, ALGORITHMS)}"
+                raise ConfigError(f"options.{name} of Chosen: a plan's algorithm is one of {names}")
 
     def cost(self, nbytes: Array, group: Group, link: Link) -> Cost:
         """Cost of the plan's option."""
@@ -241,13 +241,13 @@ class Chosen(AbstractCollective):
         """Log-perplexity penalty of the plan's option."""
         return self._of_the_plan(group, lambda option: option.log_perplexity_penalty(group))
 
-    def _of_the_plan(self, group: Group, asked: Callable[[AbstractCollective], Any]) -> Any:
+    def _of_the_plan(self, group: Group, query: Callable[[AbstractCollective], Any]) -> Any:
         """Evaluate `asked` on each option, and select the value of the one that the plan names."""
         offered = sorted(self.options, key=ALGORITHMS.index)
-        result = asked(self.options[offered[0]])
+        result = query(self.options[offered[0]])
         for name in offered[1:]:
             chosen = jnp.abs(group.algorithm - ALGORITHMS.index(name)) < 0.5
-            result = where(chosen, asked(self.options[name]), result)
+            result = where(chosen, query(self.options[name]), result)
         return result
 
     @classmethod

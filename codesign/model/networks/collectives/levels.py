@@ -221,16 +221,16 @@ def log_perplexity_penalty(operation: str, parts: Sequence[Stage]) -> Array:
     """Increase of ln(perplexity) of a model that sums over these levels: what each level rounds, together."""
     inner, rest = parts[0], parts[1:]
 
-    def own(name: str) -> Array:
+    def penalty(name: str) -> Array:
         return inner.level.collectives.algorithm(name).log_perplexity_penalty(inner.group)
 
     if not rest:
-        return own(operation)
+        return penalty(operation)
     outside = log_perplexity_penalty(operation, rest)
     if operation != "all_reduce" or rest[0].level.collectives.pipelined is not None:
-        return outside + own(operation)
-    around = own("reduce_scatter") + own("all_gather")
-    return outside + jnp.where(_members(rest) > 1, around, own("all_reduce"))
+        return outside + penalty(operation)
+    around = penalty("reduce_scatter") + penalty("all_gather")
+    return outside + jnp.where(_members(rest) > 1, around, penalty("all_reduce"))
 
 
 def _members(parts: Sequence[Stage]) -> Array:

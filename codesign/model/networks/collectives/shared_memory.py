@@ -76,8 +76,8 @@ def through_memory(
     """
     busy = (group.size > 1) & (written + read > 0)
     wire = link.beta_s_per_byte * maximum(written, read)
-    kept = group.size * (written + read) / memory_bytes_per_s
-    seconds = TRIPS * exchanges * link.alpha_s + maximum(wire, kept) + link.beta_s_per_byte * first
+    memory_s = group.size * (written + read) / memory_bytes_per_s
+    seconds = TRIPS * exchanges * link.alpha_s + maximum(wire, memory_s) + link.beta_s_per_byte * first
     return Cost(jnp.where(busy, seconds, 0.0), jnp.where(busy, 0.5 * (written + read) * link.energy_j_per_byte, 0.0))
 
 

@@ -130,12 +130,12 @@ def _orders(product: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def radix_blocks(size: int, whole: bool) -> Iterator[RadixBlock]:
+def radix_blocks(size: int, final: bool) -> Iterator[RadixBlock]:
     """Every block that divides a group; of one exchanged whole the order says nothing."""
     for product in range(2, size + 1):
         if size % product == 0:
-            ways = _factors(product) if whole else _orders(product)
-            yield from (RadixBlock(tuple(factors), whole) for factors in ways)
+            ways = _factors(product) if final else _orders(product)
+            yield from (RadixBlock(tuple(factors), final) for factors in ways)
 
 
 def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = True) -> tuple[float, Schedule]:
@@ -148,10 +148,10 @@ def best_schedule(size: int, nbytes: float, rack: Circuits, both_ways: bool = Tr
         for whole in (True,) if whole_only else (False, True)[: 1 + both_ways]:
             for block in radix_blocks(left, whole):
                 after = left // block.product()
-                own = block_s(block, share, rack, after == 1, both_ways)
+                this_s = block_s(block, share, rack, after == 1, both_ways)
                 spent, tail = rest(after, share if whole else share / block.product(), whole)
-                if own + spent < result[0]:
-                    result = (own + spent, (block, *tail))
+                if this_s + spent < result[0]:
+                    result = (this_s + spent, (block, *tail))
         return result
 
     return rest(size, float(nbytes), False)
@@ -243,10 +243,10 @@ class AbstractSynthesised(AbstractCollective):
             sent, total = sent + each, total + messages
         busy = (group.size > 1) & (nbytes > 0)
         other = self.fallback().cost(nbytes, group, link)
-        known = total > 0
+        nonzero = total > 0
         joules = jnp.where(busy, sent * nbytes * link.energy_j_per_byte, 0.0)
         return Cost(
-            jnp.where(known, jnp.where(busy, seconds, 0.0), other.time_s), jnp.where(known, joules, other.energy_j)
+            jnp.where(nonzero, jnp.where(busy, seconds, 0.0), other.time_s), jnp.where(nonzero, joules, other.energy_j)
         )
 
 

@@ -162,10 +162,10 @@ def flow_completion_s(node: CoupledNode, tree: RealLifeFatTree, load: Array, bey
     Stage by stage: own link and port (pipelined packets), the card, the network's first flit, the card at the other
     end, its port and the destination's link.
     """
-    own = _injection_wait_s(node, load) + maximum(node.on_link_s(), node.on_port_s())
+    alone_s = _injection_wait_s(node, load) + maximum(node.on_link_s(), node.on_port_s())
     packet = (node.on_link_s() + node.on_port_s()) * node.packet_bytes / node.message_bytes
     up = port_wait_s(node, load, beyond) + network_s(node, tree, load, beyond)
-    return own + packet + up + destination_s(node, load, beyond)
+    return alone_s + packet + up + destination_s(node, load, beyond)
 
 
 def port_wait_s(node: CoupledNode, load: Array, beyond: Array) -> Array:

@@ -75,8 +75,8 @@ class OpticalCircuit(AbstractFabric):
 
     def link(self, group: Group) -> Link:
         """One circuit for every group, with fewer bytes per second for a group that leaves its server."""
-        own = 1 / self.bandwidth_bytes_per_s
-        beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, self.fiber_bytes_per_s)
+        port_beta = 1 / self.bandwidth_bytes_per_s
+        beta = over_fibers(group, port_beta, self.server_endpoints, self.server_fibers, self.fiber_bytes_per_s)
         return Link(self.latency_s, beta, self.energy_j_per_byte, self.reconfiguration_s, self.wavelengths)
 
     def derived(self) -> dict[str, tuple[Array, Usual]]:

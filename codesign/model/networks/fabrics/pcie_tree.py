@@ -62,16 +62,16 @@ class PcieTree(AbstractFabric):
 
     def link(self, group: Group) -> Link:
         """The slowest stretch of the group's path, and a latency that counts switches."""
-        own, span = self.seconds_per_byte(), group.size * group.stride
+        port_beta, span = self.seconds_per_byte(), group.size * group.stride
         up = at_most(group.stride, self.switch_endpoints) / self.switch_uplinks
         over = at_most(group.stride, self.box_endpoints) / self.crossings
-        in_box = own * maximum(1.0, up)
-        beyond = own * maximum(1 / self.crossings_per_endpoint, over)
+        in_box = port_beta * maximum(1.0, up)
+        beyond = port_beta * maximum(1 / self.crossings_per_endpoint, over)
         one_switch, one_box = span <= self.switch_endpoints, span <= self.box_endpoints
         hops = jnp.where(one_switch, 0.0, jnp.where(one_box, 2.0, 4.0))
         return Link(
             self.latency_s + hops * self.hop_latency_s,
-            jnp.where(one_switch, own, jnp.where(one_box, in_box, beyond)),
+            jnp.where(one_switch, port_beta, jnp.where(one_box, in_box, beyond)),
             self.energy_j_per_byte,
         )
 

@@ -49,9 +49,9 @@ class PhotonicRack(AbstractFabric):
 
     def link(self, group: Group) -> Link:
         """The port's link, with a share of the fibers for a group that leaves its server."""
-        own = 1 / self.port.bandwidth_bytes_per_s()
+        port_beta = 1 / self.port.bandwidth_bytes_per_s()
         fiber = self.port.bandwidth_bytes_per_s() / self.port.waveguides
-        beta = over_fibers(group, own, self.server_endpoints, self.server_fibers, fiber)
+        beta = over_fibers(group, port_beta, self.server_endpoints, self.server_fibers, fiber)
         return Link(self.latency_s, beta, self.port.energy_j_per_byte(), self.reconfiguration_s, self.port.lanes())
 
     def reach(self) -> Array:
@@ -72,8 +72,8 @@ class PhotonicRack(AbstractFabric):
 
     def limits(self) -> dict[str, Array]:
         """Used share of what bounds the optics, and of what the switch can."""
-        own = switch_limits(self.switch, self.reconfiguration_s, self.endpoints, self.server_endpoints)
-        return self.port.limits() | own
+        rack_limits = switch_limits(self.switch, self.reconfiguration_s, self.endpoints, self.server_endpoints)
+        return self.port.limits() | rack_limits
 
     @classmethod
     def example(cls) -> "PhotonicRack":

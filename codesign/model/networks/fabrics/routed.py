@@ -176,8 +176,8 @@ def tabulate(shape: AbstractShape, pattern: str, rails: int) -> Tables:
     topology = shape.build()
     routes, count = route(topology), topology.size
     listed = {2**i for i in range(count.bit_length())} | {n for n in range(1, count + 1) if count % n == 0}
-    known = sorted(range(1, count + 1) if count <= BLOCK else listed)
-    sizes = np.array(known + [count] * (-len(known) % BLOCK), dtype=float)
+    group_sizes = sorted(range(1, count + 1) if count <= BLOCK else listed)
+    sizes = np.array(group_sizes + [count] * (-len(group_sizes) % BLOCK), dtype=float)
     kinds, result = len(topology.kinds), dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]()
     loads, hops = (np.zeros((len(sizes), len(sizes), kinds)) for _ in range(2))
     for row, size in enumerate(sizes):

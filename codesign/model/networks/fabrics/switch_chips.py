@@ -119,8 +119,8 @@ class SwitchChips(AbstractFabric):
 
     def static_power_w(self) -> Array:
         """Ports and SerDes of one endpoint, and its share of the chips."""
-        own = self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s
-        return own + self.switches * self.switch_w / self.endpoints
+        bandwidth_w = self.bandwidth_bytes_per_s * self.static_w_per_bytes_per_s
+        return bandwidth_w + self.switches * self.switch_w / self.endpoints
 
     def limits(self) -> dict[str, Array]:
         """Used share of the ports, and whether every chip has one for each endpoint."""

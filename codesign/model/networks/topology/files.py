@@ -51,29 +51,29 @@ def read_topology(path: str | Path) -> Topology:
     return from_networkx(graph, str(result.get("name", path.stem)), forwards=forwards)
 
 
-def _node_link(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
-    edges = "links" if "links" in found else "edges"
-    nodes = _listed(found, "nodes", name, (list,))
+def _node_link(document: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
+    edges = "links" if "links" in document else "edges"
+    nodes = _listed(document, "nodes", name, (list,))
     for node in nodes:
         if not is_mapping(node) or not isinstance(node.get("id"), str | int):
             raise ConfigError(f"topology file {name}: node {node!r}; allowed: a mapping with an `id`, word or number")
     _refuse_repeated([str(node["id"]) for node in nodes], "nodes", name)
     ids = {node["id"] for node in nodes}
-    for link in _listed(found, edges, name, (list,)):
+    for link in _listed(document, edges, name, (list,)):
         for end in ("source", "target"):
             if not is_mapping(link) or not isinstance(link.get(end), str | int) or link[end] not in ids:
                 raise ConfigError(f"topology file {name}: link {link!r} names an unknown node")
-    ends = [(str(link["source"]), str(link["target"])) for link in _listed(found, edges, name, (list,))]
-    both = ends if found.get("directed", False) else [tuple(sorted(pair)) for pair in ends]
+    ends = [(str(link["source"]), str(link["target"])) for link in _listed(document, edges, name, (list,))]
+    both = ends if document.get("directed", False) else [tuple(sorted(pair)) for pair in ends]
     _refuse_repeated([" -> ".join(pair) for pair in both], edges, name, PARALLEL)
-    graph: Any = import_module("networkx").node_link_graph(found, edges=edges)  # a tenth of a second to load
+    graph: Any = import_module("networkx").node_link_graph(document, edges=edges)  # a tenth of a second to load
     if graph.is_multigraph():
         raise ConfigError(f"topology file {name} is a multigraph: give parallel links one edge with a `width`")
     return _own_kinds(graph if graph.is_directed() else graph.to_directed())
 
 
-def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
-    graph, listed = new_graph(), _listed(found, "endpoints", name, (list, dict))
+def _edge_list(document: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
+    graph, listed = new_graph(), _listed(document, "endpoints", name, (list, dict))
     if not listed:
         raise ConfigError(f"topology file {name}: endpoints is missing: name the devices in their order")
     _refuse_repeated([str(end) for end, _ in _named(listed)], "endpoints", name)
@@ -84,11 +84,11 @@ def _edge_list(found: dict[str, Any], name: str) -> "nx.DiGraph[Any]":
             if key not in PLACE:
                 raise ConfigError(f"topology file {name}: endpoint {end}: no key {key!r}{suggestion(key, PLACE)}")
         graph.add_node(str(end), endpoint=number, **(values or {}))
-    named = [str(node) for node in _listed(found, "switches", name, (list,))]
+    named = [str(node) for node in _listed(document, "switches", name, (list,))]
     _refuse_repeated([*(end for end in map(str, graph.nodes) if end in named), *named], "switches", name)
     switches = set(named)
     graph.add_nodes_from(switches)
-    for edge in _listed(found, "edges", name, (list,)):
+    for edge in _listed(document, "edges", name, (list,)):
         if not is_mapping(edge) or "from" not in edge or "to" not in edge:
             raise ConfigError(f"topology file {name}: edge {edge!r} needs `from` and `to`")
         ends = (str(edge["from"]), str(edge["to"]))
@@ -141,13 +141,13 @@ def _check_keys(values: dict[Any, Any], what: str) -> None:
             raise ConfigError(f"{what}: key {key!r}; allowed: a word")
 
 
-def _listed(found: dict[str, Any], key: str, name: str, kinds: tuple[type, ...]) -> Any:
+def _listed(document: dict[str, Any], key: str, name: str, kinds: tuple[type, ...]) -> Any:
     """Value under a key, empty where it is blank.
 
     Raises:
         ConfigError: no list (or mapping, where that is one of the kinds).
     """
-    value = found.get(key)
+    value = document.get(key)
     if value is None:
         return ()
     if not isinstance(value, kinds):

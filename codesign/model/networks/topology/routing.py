@@ -68,8 +68,10 @@ def crossings(topology: Topology, sources: np.ndarray, sinks: np.ndarray) -> Flo
     inner[topology.endpoints[np.concatenate([sources, sinks])]] = False
     leaving = np.asarray(balance[topology.endpoints[sources]].sum(axis=0)).ravel()
     bounds = np.column_stack([np.zeros(edges), topology.bandwidth_bytes_per_s / scale])
-    kept = balance[inner]
-    result = scipy.optimize.linprog(-leaving, A_eq=kept, b_eq=np.zeros(kept.shape[0]), bounds=bounds, method="highs")
+    inner_balance = balance[inner]
+    result = scipy.optimize.linprog(
+        -leaving, A_eq=inner_balance, b_eq=np.zeros(inner_balance.shape[0]), bounds=bounds, method="highs"
+    )
     return FlowSolution(-result.fun * scale, result.x * scale, -np.asarray(result.upper.marginals))
 
 
@@ -358,8 +360,8 @@ def ring_orders(topology: Topology, members: np.ndarray, rails: int = 0) -> np.n
     """
     boxes, counts = np.unique(topology.box[members], return_counts=True)
     if topology.orders:
-        kept = np.isin(topology.orders, members)
-        orders = [np.array(order)[keep] for order, keep in zip(topology.orders, kept, strict=True)]
+        among = np.isin(topology.orders, members)
+        orders = [np.array(order)[keep] for order, keep in zip(topology.orders, among, strict=True)]
         return np.array([*orders, *(order[::-1] for order in orders)])
     if len(boxes) == 1:
         inside = hub_cycles(len(members)) if _meshed(topology, members) else np.arange(len(members))[None, :]
@@ -370,8 +372,8 @@ def ring_orders(topology: Topology, members: np.ndarray, rails: int = 0) -> np.n
     paths = zigzag_paths(int(counts[0]))
     if rails:
         rail = topology.rail[inside[0]]
-        kept = (rail[paths[:, 0]] < rails) & (rail[paths[:, -1]] < rails)
-        paths = paths[kept] if kept.any() else paths
+        among = (rail[paths[:, 0]] < rails) & (rail[paths[:, -1]] < rails)
+        paths = paths[among] if among.any() else paths
     legs = [box[paths if number % 2 == 0 else paths[:, ::-1]] for number, box in enumerate(inside)]
     zigzags = np.hstack(legs)
     if all(_meshed(topology, box) for box in inside):

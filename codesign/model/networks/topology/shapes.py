@@ -92,12 +92,14 @@ class Torus(AbstractShape):
 
     def extra(self) -> dict[str, Any]:
         """Endpoints forward; one snake for each dimension."""
-        number = {place: i for i, place in enumerate(_snake(self.extents))}
+        number = {position: i for i, position in enumerate(_snake(self.extents))}
         orders: list[tuple[int, ...]] = []
         for axis in range(len(self.extents)):
             axes = [a for a in range(len(self.extents)) if a != axis] + [axis]
             places = _snake(tuple(self.extents[a] for a in axes))
-            orders.append(tuple(number[tuple(place[axes.index(a)] for a in range(len(axes)))] for place in places))
+            orders.append(
+                tuple(number[tuple(position[axes.index(a)] for a in range(len(axes)))] for position in places)
+            )
         return {"forwards": True, "orders": tuple(dict.fromkeys(orders))}
 
     def graph(self) -> "nx.DiGraph[Any]":
@@ -109,13 +111,13 @@ class Torus(AbstractShape):
         if not self.extents or min(self.extents) < 1:
             raise ConfigError(f"Torus: extents = {list(self.extents)} must be whole numbers of at least 1")
         graph, name = new_graph(), {index: f"gpu {i}" for i, index in enumerate(_snake(self.extents))}
-        for number, place in enumerate(name):
-            row = sum(i * 10**axis for axis, i in enumerate(reversed(place[:-1])))
-            graph.add_node(name[place], endpoint=number, box=number, rail=0, layer=row)
-        for place, axis in itertools.product(name, range(len(self.extents))):
-            after = (*place[:axis], (place[axis] + 1) % self.extents[axis], *place[axis + 1 :])
-            if after != place:
-                both(graph, name[place], name[after], "link")
+        for number, position in enumerate(name):
+            row = sum(i * 10**axis for axis, i in enumerate(reversed(position[:-1])))
+            graph.add_node(name[position], endpoint=number, box=number, rail=0, layer=row)
+        for position, axis in itertools.product(name, range(len(self.extents))):
+            after = (*position[:axis], (position[axis] + 1) % self.extents[axis], *position[axis + 1 :])
+            if after != position:
+                both(graph, name[position], name[after], "link")
         return graph
 
 
