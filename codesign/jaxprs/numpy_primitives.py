@@ -395,11 +395,31 @@ def _slice_behind(lead: int, x: Any, start_indices: Any, limit_indices: Any, str
     return x[tuple(map(slice, start_indices, limit_indices, strides or [None] * (x.ndim - lead)))]
 
 
+def _dot_behind(lead: int, x: Any, y: Any, dimension_numbers: Any, **settings: Any) -> Any:
+    """Sums of products over all points at once, where matrices are small: a library of products goes point by point."""
+    (of_x, of_y), (batch_x, batch_y) = dimension_numbers
+    rank_x, rank_y = x.ndim - lead, y.ndim - lead
+    rows = [axis for axis in range(rank_x) if axis not in (*of_x, *batch_x)]
+    cols = [rank_x + axis for axis in range(rank_y) if axis not in (*of_y, *batch_y)]
+    alone = not batch_x and 1 in (math.prod(x.shape[rank_x:]), math.prod(y.shape[rank_y:]))
+    sides = math.prod(x.shape[axis] for axis in rows), math.prod(y.shape[axis - rank_x] for axis in cols)
+    if alone or min(sides) > FEW:
+        return turned(functools.partial(_dot, lead, dimension_numbers=dimension_numbers, **settings), lead)(x, y)
+    shared = dict(zip((*of_y, *batch_y), (*of_x, *batch_x), strict=True))
+    letters = "".join(map(chr, range(ord("A"), ord("A") + rank_x + rank_y)))
+    left, right = letters[:rank_x], "".join(letters[shared.get(axis, rank_x + axis)] for axis in range(rank_y))
+    free = "".join(letters[axis] for axis in (*batch_x, *rows, *cols))
+    return np.einsum(f"{left}...,{right}...->{free}...", x, y)
+
+
 def _reduced(does: np.ufunc) -> Callable[..., Any]:
     return lambda lead, x, axes, **_: does.reduce(x, tuple(axes))
 
 
+FEW = 8
+"""Rows or columns of a product up to which sums over all points are quicker than a library's product at each."""
 BEHIND: dict[str, Callable[..., Any]] = {
+    "dot_general": _dot_behind,
     "gather": _gather_behind,
     "broadcast_in_dim": _broadcast_behind,
     "slice": _slice_behind,
