@@ -14,6 +14,8 @@ import math
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -175,81 +177,114 @@ class Launched:
         return {name: column[okay] for name, column in result.items()}
 
 
+def claimed_fields(space: str, lists: Mapping[str, Any]) -> set[str]:
+    """Fields whose every legal value the words of a space claim; `etp (up to 8)` says what it lacks."""
+    if "powers of two" in space:
+        return set()
+    unlimited = re.sub(r"\w+ \([^)]*\)", "", space.partition(" that ")[0])
+    return {*re.findall(r"\w+", unlimited)} & {*lists}
+
+
+def first_launches(launched: Launched, count: int) -> Table:
+    """So many random launches."""
+    result: Table = {}
+    while len(result.get("tensor", ())) < count:
+        more, _ = launched.drawn(1 << 16)
+        result = {name: np.concatenate([result.get(name, column[:0]), column]) for name, column in more.items()}
+    return {name: column[:count] for name, column in result.items()}
+
+
+def row(plans: Table, number: int) -> dict[str, float]:
+    """One plan of a table."""
+    return {name: float(column[number]) for name, column in plans.items()}
+
+
+@dataclass
+class Tally:
+    """Result of an attack: refused launches by rule, values that no axis has, one plan of each, the least goals.
+
+    least: of plans whose values are all listed (True), and of the others.
+    """
+
+    refused: Counter[str] = field(default_factory=Counter[str])
+    lacking: Counter[str] = field(default_factory=Counter[str])
+    shown: dict[str, dict[str, float]] = field(default_factory=dict[str, Any])
+    least: dict[bool, float] = field(default_factory=lambda: {True: math.inf, False: math.inf})
+    design: dict[bool, dict[str, float]] = field(default_factory=dict[bool, Any])
+    launches: int = 0
+    within: int = 0
+
+    def broken(self, plans: Table, legal: np.ndarray, rules: Mapping[str, int]) -> None:
+        """Count what rules refuse, those of the load apart."""
+        self.refused.update({name: number for name, number in rules.items() if number and name not in LOADED})
+        if self.refused and not legal.all():
+            self.shown.setdefault("refused", row(plans, int(np.argmin(legal))))
+
+    def listed(self, plans: Table, lists: Mapping[str, Any], claimed: set[str]) -> np.ndarray:
+        """True for plans whose every value is on its list; values of claimed fields that are not are counted."""
+        inside = np.ones(len(plans["tp"]), dtype=bool)
+        for name, column in plans.items():
+            out = ~np.isin(column, lists[name])
+            if name.startswith("prefill_") and name != "prefill_devices":
+                pool = plans["prefill_devices"]
+                out &= (pool > 0) & np.isin(pool, lists["prefill_devices"])
+            inside &= ~out
+            if name in claimed and out.any():
+                self.lacking[name] += int(out.sum())
+                self.shown.setdefault(name, row(plans, int(np.argmax(out))))
+        return inside
+
+    def priced(self, plans: Table, value: np.ndarray, inside: np.ndarray) -> None:
+        """Keep the least goal of either kind."""
+        self.launches, self.within = self.launches + len(value), self.within + int(np.isfinite(value).sum())
+        for which in (True, False):
+            some = np.where(inside == which, value, np.inf)
+            if some.min() < self.least[which]:
+                self.least[which], self.design[which] = float(some.min()), row(plans, int(np.argmin(some)))
+
+
 def attacked(folder: Path, count: int, seed: int) -> bool:
     """Attack one answer; True where its proof or the words of its claim are refuted."""
     study = composed(*[text for text in (folder / "overrides.txt").read_text().splitlines() if text])
     summary = json.loads((folder / "summary.json").read_text())
-    told: dict[str, Any] = summary["certificate"]
-    bound = math.inf if told["bound"] is None and told["certified"] else told["bound"]
-    made = Attacked(study, np.random.default_rng(seed))
+    certificate: dict[str, Any] = summary["certificate"]
+    bound = certificate["bound"]
+    if bound is None and certificate["certified"]:
+        bound = math.inf
+    made, tally = Attacked(study, np.random.default_rng(seed)), Tally()
     launched, rules = Launched(made), Rules(made.lists, study.scenario)
-    refused, lacking = Counter[str](), Counter[str]()
-    unlimited = re.sub(
-        r"\w+ \([^)]*\)", "", summary["space"].partition(" that ")[0]
-    )  # `etp (up to 8)` says what it lacks
-    claimed = (
-        {*re.findall(r"\w+", unlimited)} & {*made.lists} if "powers of two" not in summary["space"] else set[str]()
-    )
-    shown: dict[str, dict[str, float]] = {}
-    asked: Table = {}
-    while len(asked.get("tensor", ())) < count:
-        more, _ = launched.drawn(1 << 16)
-        asked = {name: np.concatenate([asked.get(name, column[:0]), column]) for name, column in more.items()}
-    asked = {name: column[:count] for name, column in asked.items()}
-    drawn = kept = 0
-    least = {True: math.inf, False: math.inf}
-    design: dict[bool, dict[str, float]] = {}
+    claimed = claimed_fields(summary["space"], made.lists)
+    asked = first_launches(launched, count)
     for step in range(ROUNDS + 1):
         plans = launched.planned(asked)
         place = plans.pop(" ").astype(int)
-        asked = {name: column[place] for name, column in asked.items()}
         legal, broken = rules(plans)
-        for rule in broken:
-            if rule not in LOADED and broken[rule]:
-                refused[rule] += broken[rule]
-        if refused and "refused" not in shown and not legal.all():
-            at = int(np.argmin(legal))
-            shown["refused"] = {name: float(column[at]) for name, column in plans.items()}
+        tally.broken(plans, legal, broken)
         plans = {name: column[legal] for name, column in plans.items()}
-        asked = {name: column[legal] for name, column in asked.items()}
+        asked = {name: column[place][legal] for name, column in asked.items()}
         if not len(plans["tp"]):
             break
         value = made.priced(plans, {})
-        inside = np.ones(len(value), dtype=bool)
-        for name, column in plans.items():
-            out = ~np.isin(column, made.lists[name])
-            if name.startswith("prefill_") and name != "prefill_devices":
-                pool = plans["prefill_devices"]
-                out &= (pool > 0) & np.isin(pool, made.lists["prefill_devices"])
-            inside &= ~out
-            if name in claimed and out.any():
-                lacking[name] += int(out.sum())
-                shown.setdefault(name, {n: float(c[int(np.argmax(out))]) for n, c in plans.items()})
-        drawn, kept = drawn + len(value), kept + int(np.isfinite(value).sum())
-        for which in (True, False):
-            some = np.where(inside == which, value, np.inf)
-            if some.min() < least[which]:
-                least[which] = float(some.min())
-                design[which] = {name: float(column[int(np.argmin(some))]) for name, column in plans.items()}
+        tally.priced(plans, value, tally.listed(plans, made.lists, claimed))
         order = np.argsort(value)[:KEPT]
         order = order[np.isfinite(value[order])]
         if step == ROUNDS or not len(order):
             break
         asked = launched.changed(asked, order)
-    false = bound is not None and least[True] < bound * (1 - SAME)
-    wrong = false or bool(lacking) or bool(refused)
+    least, below = tally.least, math.inf if bound is None else bound * (1 - SAME)
+    false = bound is not None and least[True] < below
     print(
         f"{'FALSE' if false else 'no proof' if bound is None else 'holds'}: {folder}: {launched.engine}, best"
-        f" {told['best']}, bound {told['bound']}; {drawn:,} launches, {kept:,} keep the limits, least of listed values"
-        f" {least[True]:.8g}, of others {least[False]:.8g}; degrees that no axis has {dict(lacking)}, refused by a rule"
-        f" {dict(refused)}; {summary['space']!r}",
+        f" {certificate['best']}, bound {certificate['bound']}; {tally.launches:,} launches, {tally.within:,} keep the"
+        f" limits, least of listed values {least[True]:.8g}, of others {least[False]:.8g}; degrees that no axis has"
+        f" {dict(tally.lacking)}, refused by a rule {dict(tally.refused)}; {summary['space']!r}",
         flush=True,
     )
-    for name, plan in shown.items():
+    for name, plan in tally.shown.items():
         print(f"  {name}: {plan}")
-    if bound is not None and min(least.values()) < bound * (1 - SAME):
-        print(f"  below: {design[least[True] < bound * (1 - SAME)]}")
-    return wrong
+    if bound is not None and min(least.values()) < below:
+        print(f"  below: {tally.design[least[True] < below]}")
+    return false or bool(tally.lacking) or bool(tally.refused)
 
 
 def main() -> int:

@@ -145,13 +145,14 @@ def simulate_replicas(
             engine, stream, router, replicas=count, shared_store=shared, seed=seed, report=bar.tell, admitted=admitted
         )
     result = dataclasses.replace(result, came=result.came - host, served=result.served.later(host))
+    devices = replica_devices_of(scenario)
     summary: dict[str, Any] = {
         **_measures(stream, result, agreed, form.later(host), cache_hits), "replicas": count, "router": router,
-        "accelerators_per_replica": replica_devices_of(scenario),
-        "store_tokens": engine.store_blocks * stream.hash_tokens, "requests_per_engine": len(share),
+        "accelerators_per_replica": devices, "store_tokens": engine.store_blocks * stream.hash_tokens,
+        "requests_per_engine": len(share),
         "doubts": _notes(stream, trace, share, form, router, by_class=by_class),
     }  # fmt: skip
-    on = f"{count} replicas of {summary['accelerators_per_replica']:g} x {scenario.cluster.accelerator.name}, {router}"
+    on = f"{count} replicas of {devices:g} x {scenario.cluster.accelerator.name}, {router}"
     line = FleetPicture(fleet_table(result, agreed), fleet_headline(result, agreed))
     return _answered(scenario, summary, agreed, on, reply, line)
 
