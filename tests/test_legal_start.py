@@ -1,9 +1,12 @@
 """What `codesign evaluate model=...` begins with where the plan that came along does not suit the model."""
 
+import json
+
 import numpy as np
 import pytest
 
 from codesign import scenario_from_config
+from codesign.commands.cli import main
 from codesign.config import check_plan
 from codesign.config.legal_start import legal_start, nearest
 
@@ -41,3 +44,32 @@ def test_a_plan_that_suits_stays():
     asked = ["accelerator=h200"]
     scenario = scenario_from_config(*asked)
     assert legal_start(scenario, asked) == (scenario, "")
+
+
+CROWDED = ["accelerator=h100_sxm", "model=llama31_8b", "devices=1", "isl=4096", "osl=512"]
+
+
+@pytest.mark.slow
+def test_clients_that_the_cache_has_no_room_for_wait(capsys):
+    """By Little's law each waits for the service of all before it: 1,024 / places - 1 services."""
+    assert main(["evaluate", *CROWDED, "concurrency=1024", "--json"]) == 0
+    crowded = capsys.readouterr()
+    (line,) = (line for line in crowded.err.splitlines() if "clients, the others wait" in line)
+    changes = line.partition("(")[2].rstrip(")").split()
+    places = float(changes[0].partition("=")[2])
+    assert 16 < places < 1024
+    assert main(["evaluate", *CROWDED, f"plan.micro_batch={places:g}", "--json"]) == 0
+    roomy = json.loads(capsys.readouterr().out)
+    numbers = json.loads(crowded.out)
+    assert numbers["tpot_s"] == pytest.approx(roomy["tpot_s"], rel=1e-9)
+    assert numbers["tokens_per_s"] == pytest.approx(roomy["tokens_per_s"], rel=0.02)
+    waited = (1024 / places - 1) * (roomy["ttft_s"] + 511 * roomy["tpot_s"])
+    assert numbers["ttft_s"] - roomy["ttft_s"] == pytest.approx(waited, rel=0.1)
+    assert main(["evaluate", *CROWDED, *changes, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ttft_s"] == pytest.approx(numbers["ttft_s"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_places_of_an_engine_that_do_not_fit_are_refused(capsys):
+    assert main(["evaluate", *CROWDED, "plan.micro_batch=1024"]) == 2
+    assert "smallest change that fits: plan.micro_batch=" in capsys.readouterr().err

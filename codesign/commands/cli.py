@@ -323,8 +323,9 @@ def _evaluate(options: argparse.Namespace) -> int:
         result, remarks = later("commands.launch", "with_launch")(options.launch, options.overrides)
         options.overrides = list(result)
     later("commands.evaluate", "evaluate_design")(
-        options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain
-    )
+        options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain,
+        clients_wait=options.clients,
+    )  # fmt: skip
     return 0
 
 

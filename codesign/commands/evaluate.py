@@ -13,7 +13,7 @@ from ..config import check_memory
 from ..config.checks import check_hopeful, check_outcome, check_plan
 from ..config.consistency import check_boxes, check_load
 from ..config.least_devices import sized
-from ..config.legal_start import legal_start
+from ..config.legal_start import legal_start, with_waiting_clients
 from ..config.parts_built import format_lines
 from ..config.plausibility import unusual
 from ..config.study import documented_scenario
@@ -422,7 +422,13 @@ NEAR = 0.9  # used share of a memory from which it is said how likely it fits
 
 
 def evaluate_design(
-    overrides: list[str], *, as_json: bool = False, top: int = 10, remarks: Sequence[str] = (), explain: bool = False
+    overrides: list[str],
+    *,
+    as_json: bool = False,
+    top: int = 10,
+    remarks: Sequence[str] = (),
+    explain: bool = False,
+    clients_wait: bool = False,
 ) -> None:
     """Price the scenario of the configuration and print it; nothing is printed of one that is refused.
 
@@ -432,6 +438,7 @@ def evaluate_design(
         top: longest operations that are shown.
         remarks: lines of how the overrides came about, for stderr.
         explain: print what columns and rows mean.
+        clients_wait: requests that the cache has no room for wait at their clients, as a concurrency is meant.
 
     Raises:
         ConfigError: bad configuration, a plan that breaks a rule, or a design that cannot run.
@@ -446,13 +453,14 @@ def evaluate_design(
     check_hopeful(scenario)
     scenario, instead = legal_start(scenario, overrides)
     check_plan(scenario)
+    scenario, waiting = with_waiting_clients(scenario) if clients_wait else (scenario, "")
     check_memory(scenario)
     roomy = with_room(scenario)  # one trace for numbers and draws
     account = priced(roomy)
     numbers, drawn = numbers_in(account), uncertain(roomy)
     check_load(scenario, numbers)
     check_outcome(scenario, numbers)
-    for text in (*remarks, *(f"codesign: {one}" for one in (line, instead) if one)):
+    for text in (*remarks, *(f"codesign: {one}" for one in (line, instead, waiting) if one)):
         print(text, file=sys.stderr)
     say_default(overrides)
     say_devices(overrides)

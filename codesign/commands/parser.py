@@ -10,7 +10,7 @@ from typing import NoReturn, cast
 from .._version import __version__
 from ..core.earlier_names import current_command
 from ..core.errors import ConfigError, is_text, suggestion
-from ..core.short_names import full_names
+from ..core.short_names import OPEN_REQUESTS, full_names
 from .help import COMMANDS, examples_text, overview_text
 
 DESCRIPTION = "Co-design of AI accelerators, memory, fabrics and parallelism with gradients and proofs."
@@ -414,6 +414,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
         options = [text for action in sub_parser._actions for text in action.option_strings]
         raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
     _check_texts(options_read)
+    options_read.clients = any(word.startswith(OPEN_REQUESTS) for word in words)
     for taken in ("overrides", "words", "what"):
         if options_read.command in COMPOSING and isinstance(getattr(options_read, taken, None), list):
             setattr(options_read, taken, full_names(getattr(options_read, taken)))

@@ -1,13 +1,16 @@
-"""A plan to begin with where the one that a workload brings does not suit the model that was named."""
+"""A design to begin with: the nearest legal plan, and clients that wait where the cache has no room for all."""
 
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.fields import replace
+from ..core.fields import as_leaf, replace
 from ..model.scenario import Scenario
+from ..model.workloads.continuous import ContinuousServing
+from ..study import DesignSpace
 from .checks import broken_plan
 from .composition import compose
 from .device_counts import COUNT
+from .memory_advice import PLACES, places_that_fit, shortage
 from .starting import names
 from .study import study_from_config
 
@@ -28,7 +31,7 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     if not broken:
         return scenario, ""
     try:
-        space = study_from_config(*overrides, *_without_counts(overrides)).problem.space
+        space = _space_with(scenario, overrides, chosen)
         legal = space.plans(scenario) if space.plan else {}
     except ConfigError:  # no legal plan at all: what is wrong with this one says more
         return scenario, ""
@@ -50,6 +53,39 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     others = ", ".join(f"plan.{name}={taken[name]:g}" for name in current if taken[name] != current[name])
     line = f"{broken}; priced with {others} instead (name plan.* to choose)"
     return replace(scenario, {f"plan.{name}": value for name, value in taken.items()}), line
+
+
+def _space_with(scenario: Scenario, overrides: list[str], chosen: set[str]) -> DesignSpace:
+    """The configuration's space, with the values that were chosen on its lists."""
+    counted = (*overrides, *_without_counts(overrides))
+    space = study_from_config(*counted).problem.space
+    values = {name: getattr(scenario.plan, name) for name in sorted(chosen & {*space.plan})}
+    unlisted = [
+        f"space.plan.{name}=[{float(value):g}]"
+        for name, value in values.items()
+        if value is not None and not np.isin(float(value), np.asarray(space.plan[name], dtype=float))
+    ]
+    return study_from_config(*counted, *unlisted).problem.space if unlisted else space
+
+
+def with_waiting_clients(scenario: Scenario) -> tuple[Scenario, str]:
+    """The scenario, with clients that the cache has no room for waiting, as engines let them.
+
+    Returns:
+        (scenario, a line on who waits, empty where all have room, or where nobody can wait)
+    """
+    path = "workload.clients.queued_ratio"
+    if not isinstance(scenario.workload, ContinuousServing) or not shortage(scenario):
+        return scenario, ""
+    places, clients = places_that_fit(scenario), float(scenario.plan.micro_batch)
+    if not places:
+        return scenario, ""
+    waiting = clients / places - 1
+    line = (
+        f"the cache has room for {places:g} of {clients:g} clients, the others wait"
+        f" ({PLACES}={places:g} {path}={waiting:.4g})"
+    )
+    return replace(scenario, {PLACES: as_leaf(places), path: as_leaf(waiting)}), line
 
 
 def _without_counts(overrides: list[str]) -> list[str]:

@@ -29,8 +29,9 @@ from ..model.workloads.served import OF_TRAINING
 from ..study.objective import feasible
 
 __all__ = [
-    "TIERS", "FieldValues", "capacity_of", "changes_that_fit", "distance", "does_not_fit", "legal_values",
-    "less_retained", "minimal_changes", "narrower", "shortage", "smallest_change", "smallest_changes", "used_of",
+    "PLACES", "TIERS", "FieldValues", "capacity_of", "changes_that_fit", "distance", "does_not_fit", "legal_values",
+    "less_retained", "minimal_changes", "narrower", "places_that_fit", "shortage", "smallest_change",
+    "smallest_changes", "used_of",
 ]  # fmt: skip
 
 
@@ -41,6 +42,8 @@ __all__ = [
 # is a list of names (`plan_fields.combination`) the names that differ are counted.
 
 
+PLACES = "plan.micro_batch"
+"""Path of the sequences that an engine serves at once."""
 FieldValues = Mapping[str, Sequence[float]]
 """Field -> values that it may take beside its own."""
 Fits = Callable[[list[dict[str, float]]], np.ndarray]
@@ -290,6 +293,15 @@ def changes_that_fit(scenario: Scenario) -> list[list[str]]:
     """The smallest change; where that offloads what serves, the smallest one before it that does not."""
     result = sorted(_changes(scenario), key=lambda way: any(text.startswith(OFFLOADED) for text in way[1]))
     return [change for _, change in result]
+
+
+def places_that_fit(scenario: Scenario) -> float:
+    """Sequences that an engine has room for at once where fewer are the smallest change that fits; 0 elsewhere."""
+    for change in changes_that_fit(scenario):
+        path, _, value = change[0].partition("=")
+        if len(change) == 1 and path == PLACES:
+            return float(value)
+    return 0.0
 
 
 def narrower(scenario: Scenario) -> list[str]:

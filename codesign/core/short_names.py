@@ -9,7 +9,7 @@ Columns of measured runs are read by the same table.
 
 from collections.abc import Iterable
 
-__all__ = ["CHOICES", "NUMBERS", "WORDS", "full_name", "full_names", "option_name"]
+__all__ = ["CHOICES", "NUMBERS", "OPEN_REQUESTS", "WORDS", "full_name", "full_names", "option_name"]
 
 CHOICES = {"gpu": "accelerator", "device": "accelerator", "backend": "framework", "engine": "framework"}
 """Name -> group of options."""
@@ -53,6 +53,7 @@ def full_name(text: str) -> str:
 
 CLIENTS = "workload=disaggregated_clients"
 OPEN_REQUESTS = ("concurrency=", "max_concurrency=")
+"""Beginnings of overrides that say how many requests clients hold open, whatever an engine has room for."""
 
 
 def _of_clients(text: str) -> str:
