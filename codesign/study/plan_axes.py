@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
 from ..core.errors import ConfigError, suggestion
 from ..model.scenario import Scenario
@@ -37,7 +36,6 @@ MAX_CHUNKS = 8  # model chunks of a pipeline stage
 BOX = 8  # devices in which pools of their own are bought
 MOST_BOXES = 16  # of a pool up to which every number of them is a value
 MOST_CUT = 8  # ranks to one expert, a node
-MOST_JOINED = 4_000_000
 MOST_NAMED = 12  # device counts that are named one by one
 
 
@@ -186,22 +184,20 @@ def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario
         ConfigError: none is legal.
     """
     joined = {name: plan_numbers(name, values) for name, values in lists.items() if name not in NEVER_DECIDE}
+    rules, result = Rules(joined, scenario), dict[str, list[int]]()
     try:
-        numbers, refused = Rules(joined, scenario).of_all(MOST_JOINED)
+        for place, name in enumerate(joined):
+            if name in named:
+                result[name] = [lists[name][each] for each in rules.tables.possible(place)]
     except TooManyPlans:
         return {}
-    if not len(numbers):
-        total = math.prod(len(values) for values in joined.values())
+    if not all(result.values()):
+        total, refused = math.prod(len(values) for values in joined.values()), rules.refused
         worst, (field, word) = max(refused, key=lambda rule: refused[rule]), next(iter(named.items()))
         raise ConfigError(
             f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r}"
             f" alone refuses {refused[worst] / total:.0%}"
         )
-    result: dict[str, list[int]] = {}
-    for name, values in reversed(joined.items()):
-        numbers, index = np.divmod(numbers, len(values))
-        if name in named:
-            result[name] = [lists[name][each] for each in np.unique(index).tolist()]
     return result
 
 

@@ -21,6 +21,7 @@ from .evidence import Recorder, evidence_of, stacked
 from .model_oracle import AbstractModelOracle
 from .node_relaxation import GroupOracle, oracle_for
 from .oracle import Programme, rows_of
+from .range_oracle import RangeOracle
 
 # A proof over all plans, cut into proofs over some of them that know nothing of each other.
 #
@@ -277,6 +278,8 @@ def number_of(oracle: AbstractModelOracle, plan: dict[str, float]) -> int:
     """The number that an oracle has for a plan; -1 where it lists none."""
     if isinstance(oracle, GroupOracle):
         return oracle.tree.number_of(plan)
+    if isinstance(oracle, RangeOracle):
+        return oracle.number_of(plan)
     columns = oracle.columns(np.arange(oracle.count))
     same = np.all([columns[name] == value for name, value in plan.items()], axis=0)
     return int(np.argmax(same)) if same.any() else -1
