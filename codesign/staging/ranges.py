@@ -256,7 +256,6 @@ class PlanRanges:
         rows: the program; no hardware varies.
         scenario: whose numbers it has.
         values: plan field -> its values, rising.
-        order: places of the fields, in the order in which groups set them.
         rules: of legal plans; what breaks one counts for no table of the fields of that rule.
     """
 
@@ -265,11 +264,10 @@ class PlanRanges:
         rows: RowProgram,
         scenario: Scenario,
         values: Mapping[str, np.ndarray],
-        order: Sequence[int],
         rules: Sequence[LegalRule],
     ):
         assert not rows.variables
-        self.program, self.order, self._rules = rows.program, tuple(order), rules
+        self.program, self._rules = rows.program, rules
         plans = PlanTable({}, {name: values[name] for name in rows.fields})
         self._sizes = [len(each) for each in plans.values]
         program = rows.program
@@ -287,22 +285,22 @@ class PlanRanges:
         for slot, at in last.items():
             if slot not in program.outputs:
                 self._gone.setdefault(at, []).append(slot)
-        self._reduced: dict[int, dict[int, tuple[tuple[int, ...], Range]]] = {}
+        self._reduced: dict[Fields, dict[int, tuple[tuple[int, ...], Range]]] = {}
 
-    def least(self, codes: Int[np.ndarray, "groups fields"], depth: int) -> Float[np.ndarray, "groups rows"]:
+    def least(self, codes: Int[np.ndarray, "groups fields"], opened: Fields) -> Float[np.ndarray, "groups rows"]:
         """Least value of each row over the plans of these groups.
 
         Args:
-            codes: places of the values of all fields; of those that are not set, nothing is read.
-            depth: how many fields are set, in their order.
+            codes: places of the values of all fields; of those that are open, nothing is read.
+            opened: places of the fields that may have any value.
         """
-        parts = [self._least(codes[first : first + TOGETHER], depth) for first in range(0, len(codes), TOGETHER)]
+        parts = [self._least(codes[first : first + TOGETHER], opened) for first in range(0, len(codes), TOGETHER)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.program.outputs) - 1))
 
-    def _least(self, codes: np.ndarray, depth: int) -> np.ndarray:
+    def _least(self, codes: np.ndarray, opened: Fields) -> np.ndarray:
         slots = dict[int, Range]()
         keys: dict[tuple[int, ...], np.ndarray] = {}
-        for slot, (fields, table) in self._at_depth(depth).items():
+        for slot, (fields, table) in self._left(opened).items():
             if not fields:
                 slots[slot] = table
                 continue
@@ -318,12 +316,11 @@ class PlanRanges:
         lows = [np.broadcast_to(slots[slot].low, (len(codes),)) for slot in self.program.outputs[:-1]]
         return np.stack(lows, axis=-1)
 
-    def _at_depth(self, depth: int) -> dict[int, tuple[tuple[int, ...], Range]]:
+    def _left(self, opened: Fields) -> dict[int, tuple[tuple[int, ...], Range]]:
         """Tables over the fields that are set: slot -> (these fields, ranges over the others)."""
-        if depth not in self._reduced:
-            opened = frozenset(self.order[depth:])
-            self._reduced[depth] = {slot: self._over(table, opened) for slot, table in self._tables.items()}
-        return self._reduced[depth]
+        if opened not in self._reduced:
+            self._reduced[opened] = {slot: self._over(table, opened) for slot, table in self._tables.items()}
+        return self._reduced[opened]
 
     def _over(self, table: Table, opened: Fields) -> tuple[tuple[int, ...], Range]:
         fields = sorted(table.fields)

@@ -258,7 +258,7 @@ def nodes_of(oracle: AbstractModelOracle, nodes: np.ndarray) -> tuple[dict[str, 
     columns: dict[str, np.ndarray] = {"number": np.arange(len(nodes), dtype=np.int32)}
     first = last = oracle.columns(nodes)  # of a group, the first value of each range
     if isinstance(oracle, RangeOracle):
-        header["order"] = [oracle.fields[field] for field in oracle.order]
+        header["ranges"] = True
         first, last = oracle.ends(nodes)
     for name in fields:
         columns[f"low.{name}"], columns[f"high.{name}"] = (

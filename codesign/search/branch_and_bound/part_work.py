@@ -151,6 +151,8 @@ def joined_evidence(parts: Sequence[Evidence], plan: dict[str, np.ndarray]) -> E
         }
         nodes.append({column: _moved(column, numbers, indices) for column, numbers in part.tables["nodes"].items()})
     header = parts[0].header | {"plan": {name: values.tolist() for name, values in plan.items()}}
+    if any(part.header.get("ranges") for part in parts):
+        header["ranges"] = True
     return Evidence(header, stacked(parts, nodes))
 
 

@@ -58,7 +58,7 @@ class RangeOracle(AbstractModelOracle):
         self.order = _ordered(_ordered([], ruled, some, result.exact), free, some, result.exact)
         self._left = tables.completions(self.order)
         self.plans = math.prod(int(table) for _, table in self._left[0])
-        self.ranges = PlanRanges(self.model.program, scenario, self.lists, self.order, tables.rules)
+        self.ranges = PlanRanges(self.model.program, scenario, self.lists, tables.rules)
         self.codes = np.zeros((1, len(lists)), dtype=np.int16)
         self.depth, self._parent = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64)
         self._first_child, self._children = np.full(1, -1), np.zeros(1, dtype=int)
@@ -71,8 +71,12 @@ class RangeOracle(AbstractModelOracle):
     def bounds(self) -> bool:
         """True if groups that leave one field open have a goal that is bounded, as where no loop is in the way."""
         some = self.sample(np.random.default_rng(0), 64)
-        low = self.ranges.least(self.codes[some].astype(np.int64), len(self.fields) - 1)
+        low = self._least(some, len(self.fields) - 1)
         return bool(np.isfinite(low[:, 0]).mean() > 0.5)
+
+    def _least(self, plan: np.ndarray, depth: int) -> Float[np.ndarray, "k rows"]:
+        """Least of each row over the plans that begin as these do."""
+        return self.ranges.least(self.codes[plan].astype(np.int64), frozenset(self.order[depth:]))
 
     @property
     def count(self) -> int:
@@ -251,8 +255,7 @@ class RangeOracle(AbstractModelOracle):
                 exact[here], broken[here] = result.exact, result.broken
                 continue
             self.model.evaluated += len(here)
-            low = self.ranges.least(self.codes[plan[here]].astype(np.int64), depth)
-            low = np.clip(low, LOWEST, HIGHEST)
+            low = np.clip(self._least(plan[here], depth), LOWEST, HIGHEST)
             exact[here] = low - MARGIN * (1 + np.abs(low))
         return exact, broken
 
