@@ -1,12 +1,13 @@
 """Ranges of a program's outputs over many plans at once: fields that are set have one value, others any.
 
 What few fields reach is tabulated, and its range over the fields left open is that of its table, exactly. The rest
-follows by interval arithmetic. Elementary operations of float64 are monotone as they are rounded, so a range holds
-what the program computes, not what it would in real numbers; of logarithms and powers it may miss by the last digit.
+follows by interval arithmetic, rounded outward, so that a range holds what any order of float64 operations computes of
+it.
 
-Source: inclusion functions, [moore1966].
+Source: interval extensions, [moore1966].
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -39,19 +40,30 @@ class Range(NamedTuple):
         return self.low is self.high or bool(np.array_equal(self.low, self.high))
 
 
+MOVES = (
+    "broadcast_in_dim", "slice", "squeeze", "reshape", "concatenate", "stack", "transpose", "expand_dims", "rev",
+    "copy", "stop_gradient", "pad", "split",
+)  # fmt: skip
 RISING = (
-    "add", "add_any", "max", "exp", "exp2", "log", "log1p", "expm1", "sqrt", "cbrt", "floor", "ceil", "round", "sign",
-    "tanh", "logistic", "reduce_sum", "reduce_max", "reduce_min", "min", "cumsum", "clamp", "broadcast_in_dim", "slice",
-    "squeeze", "reshape", "concatenate", "transpose", "expand_dims", "rev", "copy", "stop_gradient", "pad", "split",
+    *MOVES, "add", "add_any", "max", "min", "exp", "exp2", "log", "log1p", "expm1", "sqrt", "cbrt", "floor", "ceil",
+    "round", "sign", "tanh", "logistic", "reduce_sum", "reduce_max", "reduce_min", "cumsum", "clamp",
     *(OPERATION + name for name in ("kink", "kinks", "at_least", "at_most", "ceil", "floor")),
 )  # fmt: skip
 """Operations that never fall in any of their numbers."""
+KEEPS = (
+    *MOVES, "max", "min", "floor", "ceil", "round", "sign", "reduce_max", "reduce_min", "clamp", "gather",
+    "dynamic_slice", "neg", "abs", "select_n", "convert_element_type",
+    *(OPERATION + name for name in ("kink", "kinks", "at_least", "at_most")),
+)  # fmt: skip
+"""Operations whose results are not rounded."""
+OUTWARD = 2.0**-50  # relative: four times the last digit, which logarithms and powers may miss by
 TRUTHS = ("and", "or", "reduce_and", "reduce_or")  # rise where they are of truths
 PICKS = ("gather", "dynamic_slice")  # rise in what they pick from, where their places are known
+At = Callable[..., list[np.ndarray]]
 
 
 def range_of_equation(equation: Equation, inputs: Sequence[Range]) -> list[Range]:
-    """Ranges of the outputs of an equation; any number where no rule says more."""
+    """Ranges of the outputs of an equation, of each group by its own numbers alone; any number where no rule says more."""
     name = equation.name
 
     def at(*given: np.ndarray) -> list[np.ndarray]:
@@ -62,52 +74,19 @@ def range_of_equation(equation: Equation, inputs: Sequence[Range]) -> list[Range
         return [Range(each, each) for each in at(*(each.low for each in inputs))]
     if name in DERIVED or (equation.inner is not None and not name.startswith(OPERATION)):
         return _inside(inside(equation.inner), inputs)
-    rises = name in RISING or (name in TRUTHS and all(each.low.dtype == bool for each in inputs))
-    if rises or (name in PICKS and all(each.exact for each in inputs[1:])):
-        return _between(at(*(each.low for each in inputs)), at(*(each.high for each in inputs)))
+    result = _ranges(equation, inputs, at)
+    return result if name in KEEPS else [_outward(each) for each in result]
+
+
+def _ranges(equation: Equation, inputs: Sequence[Range], at: At) -> list[Range]:
+    name = equation.name
+    if name in RISING or (name in TRUTHS and all(each.low.dtype == bool for each in inputs)):
+        return _between([at(*(each.low for each in inputs))], [at(*(each.high for each in inputs))])
+    if name in PICKS:
+        return _picked(equation, inputs, at)
     rule = RULES.get(name)
     result = rule(at, equation, inputs) if rule else None
     return _anything(equation, inputs, at) if result is None else result
-
-
-At = Callable[..., list[np.ndarray]]
-
-
-def _between(*ends: Sequence[np.ndarray]) -> list[Range]:
-    """Ranges from the least to the most of these outputs; what is no number may be any."""
-    result = list[Range]()
-    for each in zip(*ends, strict=True):
-        arrays = np.broadcast_arrays(*each)
-        if arrays[0].dtype.kind != "f":
-            low, high = arrays[0], arrays[0]
-            for other in arrays[1:]:
-                low, high = np.minimum(low, other), np.maximum(high, other)
-            result.append(Range(low, high))
-            continue
-        low, high, lost = arrays[0], arrays[0], np.isnan(arrays[0])
-        for other in arrays[1:]:
-            low, high, lost = np.minimum(low, other), np.maximum(high, other), lost | np.isnan(other)
-        result.append(Range(np.where(lost, -np.inf, low), np.where(lost, np.inf, high)))
-    return result
-
-
-def _anything(equation: Equation, inputs: Sequence[Range], at: At) -> list[Range]:
-    """Any number, but where all that goes in is known."""
-    result = list[Range]()
-    known = np.ones(max(len(each.low) for each in inputs), dtype=bool)
-    for low, high in inputs:
-        known &= np.broadcast_to((low == high).reshape(len(low), -1).all(axis=1), known.shape)
-    for each in at(*(each.low for each in inputs)):
-        each = np.broadcast_to(each, (len(known), *each.shape[1:]))
-        here = known.reshape(-1, *[1] * (each.ndim - 1))
-        if each.dtype.kind == "f":
-            result.append(Range(np.where(here, each, -np.inf), np.where(here, each, np.inf)))
-        elif each.dtype == bool:
-            result.append(Range(each & here, each | ~here))
-        else:
-            limits = np.iinfo(each.dtype)
-            result.append(Range(np.where(here, each, limits.min), np.where(here, each, limits.max)))
-    return result
 
 
 def _inside(program: Program, inputs: Sequence[Range]) -> list[Range]:
@@ -119,64 +98,141 @@ def _inside(program: Program, inputs: Sequence[Range]) -> list[Range]:
     return [slots[slot] for slot in program.outputs]
 
 
+def _outward(each: Range) -> Range:
+    if each.low.dtype.kind != "f":
+        return each
+    with np.errstate(invalid="ignore"):
+        low, high = each.low - OUTWARD * np.abs(each.low), each.high + OUTWARD * np.abs(each.high)
+    return Range(np.where(np.isnan(low), each.low, low), np.where(np.isnan(high), each.high, high))
+
+
+def _ends(kind: np.dtype) -> tuple[Any, Any]:
+    """Least and most of what an array of this kind may hold."""
+    if kind.kind == "f":
+        return -np.inf, np.inf
+    if kind == bool:
+        return False, True
+    return np.iinfo(kind).min, np.iinfo(kind).max
+
+
+def _between(lows: Sequence[Sequence[np.ndarray]], highs: Sequence[Sequence[np.ndarray]]) -> list[Range]:
+    """Ranges from the least of some outputs to the most of others; an end that is no number is infinite."""
+    result = list[Range]()
+    for low_each, high_each in zip(zip(*lows, strict=True), zip(*highs, strict=True), strict=True):
+        low, high = functools.reduce(np.minimum, low_each), functools.reduce(np.maximum, high_each)
+        low, high = np.broadcast_arrays(low, high)
+        if low.dtype.kind == "f":
+            low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+        result.append(Range(low, high))
+    return result
+
+
+def _known(inputs: Sequence[Range]) -> Bool[np.ndarray, " groups"]:
+    """Groups of which all that goes in is known."""
+    known = np.ones(max(len(each.low) for each in inputs), dtype=bool)
+    for low, high in inputs:
+        known &= np.broadcast_to((low == high).reshape(len(low), -1).all(axis=1), known.shape)
+    return known
+
+
+def _only(known: np.ndarray, ranges: Sequence[Range]) -> list[Range]:
+    """Ranges of the groups where something is known, any number elsewhere."""
+    result = list[Range]()
+    for low, high in ranges:
+        shape = np.broadcast_shapes(low.shape, (len(known), *[1] * (low.ndim - 1)))
+        here, (least, most) = known.reshape(-1, *[1] * (low.ndim - 1)), _ends(low.dtype)
+        low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+        result.append(Range(np.where(here, low, least), np.where(here, high, most)))
+    return result
+
+
+def _anything(equation: Equation, inputs: Sequence[Range], at: At) -> list[Range]:
+    """Any number, but where all that goes in is known."""
+    del equation
+    return _only(_known(inputs), [Range(each, each) for each in at(*(each.low for each in inputs))])
+
+
+def _picked(equation: Equation, inputs: Sequence[Range], at: At) -> list[Range]:
+    del equation
+    places = [each.low for each in inputs[1:]]
+    ranges = _between([at(inputs[0].low, *places)], [at(inputs[0].high, *places)])
+    return _only(_known(inputs[1:]), ranges) if places else ranges
+
+
+def _where(at: At, *truths: np.ndarray) -> np.ndarray:
+    """True where all of these are, each of one argument of an elementwise operation, in the shape of its result."""
+    return ~np.isnan(at(*(np.where(each, 1.0, np.nan) for each in truths))[0])
+
+
 def _subtract(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     a, b = inputs
-    return _between(at(a.low, b.high), at(a.high, b.low))
+    return _between([at(a.low, b.high)], [at(a.high, b.low)])
 
 
 def _multiply(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
+    """Corners; nothing times what has no end is nothing."""
     a, b = inputs
-    if (a.low >= 0).all() and (b.low >= 0).all():
-        return _between(at(a.low, b.low), at(a.high, b.high))
-    return _between(*(at(*pair) for pair in itertools.product(a, b)))
+    if a.low.dtype.kind == "f":
+        numbers = _where(at, *(~(np.isnan(each.low) | np.isnan(each.high)) for each in inputs))
+        corners = [[np.where(np.isnan(x) & numbers, 0.0, x) for x in at(*pair)] for pair in itertools.product(a, b)]
+    else:
+        corners = [at(*pair) for pair in itertools.product(a, b)]
+    return _between(corners, corners)
 
 
 def _divide(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
     a, b = inputs
     if a.low.dtype.kind != "f":
         return None
-    if (a.low >= 0).all() and (b.low > 0).all():
-        return _between(at(a.low, b.high), at(a.high, b.low))
-    (result,) = _between(*(at(*pair) for pair in itertools.product(a, b)))
-    (no_sign,) = at(np.zeros_like(a.low), np.where((b.low <= 0) & (b.high >= 0), np.nan, 1.0))
-    lost = np.isnan(no_sign)
-    return [Range(np.where(lost, -np.inf, result.low), np.where(lost, np.inf, result.high))]
+    corners = [at(*pair) for pair in itertools.product(a, b)]
+    ((low, high),) = _between(corners, corners)
+    rising = _where(at, a.low >= 0, b.low > 0)
+    ((least, most),) = _between([at(a.low, b.high)], [at(a.high, b.low)])
+    ends = _where(at, np.ones_like(a.low, dtype=bool), (b.low > 0) | (b.high < 0))
+    low, high = np.where(ends, low, -np.inf), np.where(ends, high, np.inf)
+    return [Range(np.where(rising, least, low), np.where(rising, most, high))]
 
 
-def _negate(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
-    return _between(at(inputs[0].high), at(inputs[0].low))
+def _fall(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
+    return _between([at(inputs[0].high)], [at(inputs[0].low)])
 
 
-def _absolute(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
+def _valley(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
+    """Least at zero, and rises to both sides."""
     low, high = inputs[0]
-    ((least, most),) = _between(at(low), at(high))
-    return [Range(np.where((low <= 0) & (high >= 0), np.zeros_like(least), least), most)]
+    ends = [at(low), at(high)]
+    ((least, most),) = _between(ends, ends)
+    return [Range(np.where((low <= 0) & (high >= 0), at(np.zeros_like(low))[0], least), most)]
 
 
-def _power(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
+def _power(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     base, exponent = inputs
-    return _between(*(at(*pair) for pair in itertools.product(base, exponent))) if (base.low > 0).all() else None
+    positive = np.where(base.low > 0, base.low, np.nan), np.where(base.low > 0, base.high, np.nan)
+    corners = [at(*pair) for pair in itertools.product(positive, exponent)]
+    return _between(corners, corners)
 
 
-def _whole_power(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range] | None:
+def _whole_power(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range]:
     low, high = inputs[0]
-    positive = (low > 0).all() or ((low >= 0).all() and equation.params.get("y", 2) > 0)
-    return _between(at(low), at(high)) if positive else None
+    exponent = equation.params.get("y", 2)
+    if exponent > 0:
+        return _valley(at, equation, inputs) if exponent % 2 == 0 else _between([at(low)], [at(high)])
+    return _falls_above_zero(at, equation, inputs)
 
 
-def _positive_root(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
+def _falls_above_zero(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     low, high = inputs[0]
-    return _between(at(low), at(high)) if (low > 0).all() else None
+    return _between([at(np.where(low > 0, high, np.nan))], [at(np.where(low > 0, low, np.nan))])
 
 
 def _larger(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     a, b = inputs
-    return _between(at(a.low, b.high), at(a.high, b.low))
+    return _between([at(a.low, b.high)], [at(a.high, b.low)])
 
 
 def _smaller(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     a, b = inputs
-    return _between(at(a.high, b.low), at(a.low, b.high))
+    return _between([at(a.high, b.low)], [at(a.low, b.high)])
 
 
 def _equal(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range] | None:
@@ -189,53 +245,53 @@ def _equal(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range] |
     return [Range(same, ~apart) if equation.name == "eq" else Range(apart, ~same)]
 
 
-def _select(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range]:
+def _select(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     which, cases = inputs[0], inputs[1:]
-    if len(cases) == 2:
-        choices = [which.low, which.high]
-    else:
-        choices = [np.full_like(which.low, each) for each in range(len(cases))]
-        if which.exact:
-            choices = [which.low]
-    del equation
-    lows = [at(choice, *(each.low for each in cases)) for choice in choices]
-    highs = [at(choice, *(each.high for each in cases)) for choice in choices]
-    return _between(*lows, *highs)
+    kind = which.low.dtype
+    choices = [np.clip(np.asarray(each, dtype=kind), which.low, which.high) for each in range(len(cases))]
+    return _between(
+        [at(choice, *(each.low for each in cases)) for choice in choices],
+        [at(choice, *(each.high for each in cases)) for choice in choices],
+    )
 
 
 def _converted(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range] | None:
+    """To floats, or whole numbers from what is finite; a truth of a number does not rise with it."""
     low, high = inputs[0]
-    kind = np.dtype(equation.params["new_dtype"]).kind
-    if kind not in "fiu" or (kind != "f" and not (np.isfinite(low).all() and np.isfinite(high).all())):
+    kind = np.dtype(equation.params["new_dtype"])
+    if kind.kind == "f":
+        return _between([at(low)], [at(high)])
+    if kind.kind not in "iu" or low.dtype.kind != "f":
         return None
-    return _between(at(low), at(high))
+    finite, (least, most) = np.isfinite(low) & np.isfinite(high), _ends(kind)
+    ((below, above),) = _between([at(np.where(finite, low, 0.0))], [at(np.where(finite, high, 0.0))])
+    return [Range(np.where(finite, below, least), np.where(finite, above, most))]
 
 
-def _rises_above_zero(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
-    if not all((each.low >= 0).all() for each in inputs):
-        return None
-    return _between(at(*(each.low for each in inputs)), at(*(each.high for each in inputs)))
+def _rises_above_zero(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
+    lows, highs = zip(*((np.where(low >= 0, low, np.nan), np.where(low >= 0, high, np.nan)) for low, high in inputs),
+                      strict=True)  # fmt: skip
+    return _between([at(*lows)], [at(*highs)])
 
 
-def _used_share(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
+def _used_share(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     used, usable = inputs
-    if not (used.low >= 0).all():
-        return None
-    return _between(at(used.low, usable.high), at(used.high, usable.low))
+    ((low, high),) = _between([at(used.low, usable.high)], [at(used.high, usable.low)])
+    here = _where(lambda *each: [sum(each[1:], each[0])], used.low >= 0, np.ones_like(usable.low, dtype=bool))
+    return [Range(np.where(here, low, -np.inf), np.where(here, high, np.inf))]
 
 
 def _p_norm(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
+    """Rises in terms that are not negative, of which some is above zero, for a known power."""
     power, *terms = inputs
-    if not (power.exact and (power.low > 0).all() and all((each.low >= 0).all() for each in terms)):
+    if not (power.exact and (power.low > 0).all()):
         return None
-    if not np.logical_or.reduce(np.broadcast_arrays(*(each.low > 0 for each in terms))).all():
-        return None
-    return _between(at(power.low, *(each.low for each in terms)), at(power.low, *(each.high for each in terms)))
+    return _rises_above_zero(lambda *each: at(power.low, *each), _, terms)
 
 
 RULES: Mapping[str, Callable[[At, Equation, Sequence[Range]], list[Range] | None]] = {
-    "sub": _subtract, "mul": _multiply, "div": _divide, "neg": _negate, "not": _negate, "abs": _absolute, "pow": _power,
-    "integer_pow": _whole_power, "square": _whole_power, "rsqrt": _positive_root, "gt": _larger, "ge": _larger,
+    "sub": _subtract, "mul": _multiply, "div": _divide, "neg": _fall, "not": _fall, "abs": _valley, "pow": _power,
+    "integer_pow": _whole_power, "square": _valley, "rsqrt": _falls_above_zero, "gt": _larger, "ge": _larger,
     "lt": _smaller, "le": _smaller, "eq": _equal, "ne": _equal, "select_n": _select,
     "convert_element_type": _converted,
     **dict.fromkeys(("reduce_prod", "dot_general", OPERATION + "growth", OPERATION + "slowdown"), _rises_above_zero),
@@ -335,13 +391,8 @@ class PlanRanges:
                     [self._sizes[f] if f in of_rule else 1 for f in fields]
                 )
         counts = counts.reshape(*counts.shape, *[1] * (values.ndim - len(fields)))
-        if values.dtype.kind == "f":
-            least, most, lost = -np.inf, np.inf, np.isnan(values)
-        elif values.dtype == bool:
-            least, most, lost = False, True, np.zeros(1, dtype=bool)
-        else:
-            limits = np.iinfo(values.dtype)
-            least, most, lost = limits.min, limits.max, np.zeros(1, dtype=bool)
+        least, most = _ends(values.dtype)
+        lost = np.isnan(values) if values.dtype.kind == "f" else np.zeros(1, dtype=bool)
         low = np.where(counts, np.where(lost, least, values), most).min(axis=axes)
         high = np.where(counts, np.where(lost, most, values), least).max(axis=axes)
         shape = (math.prod(self._sizes[f] for f in left), *table.values.shape[1:])

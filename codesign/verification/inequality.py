@@ -21,8 +21,6 @@ cancels, and the slopes of one operation are its exponents, some units large. So
 is, times the sum of the slopes' sizes; twice that is allowed, and never less than this.
 """
 BEYOND = 1e3  # log of a number that no row is beyond but where nothing bounds it
-RANGED = 1e-9
-"""Allowance for a range, relative to 1 + |value|: logarithms and powers of float64 rise but for their last digits."""
 TOGETHER = 1 << 15  # tangents whose rows are in memory at a time
 SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: they are kept in single precision
 
@@ -103,7 +101,7 @@ def _of_ranges(certificate: Derivation, model: CheckedModel, groups: np.ndarray)
     """Least of each row over the plans of the nodes that are groups; what is beyond all numbers is as large as any."""
     some, result = np.flatnonzero(groups), np.full((len(groups), len(model.names)), np.nan)
     result[some] = np.clip(model.least(certificate.low[some], certificate.high[some]), -BEYOND, BEYOND)
-    return result - RANGED * (1 + np.abs(result))
+    return result
 
 
 def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:

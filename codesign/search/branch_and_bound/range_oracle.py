@@ -5,7 +5,7 @@ so; each row of it is the least that its tables and interval arithmetic allow ov
 (`staging.ranges`). Groups that may hold the optimum are split by their next field, down to single plans, which are
 evaluated. Legal plans are counted, drawn and followed by their rules, and never listed.
 
-Source: branch and bound with inclusion functions, [moore1966]; see docs/optimisation.md, section 4.
+Source: interval extensions, [moore1966]; see docs/optimisation.md, section 4.
 """
 
 import math
@@ -24,7 +24,6 @@ from .model_oracle import LOWEST, AbstractModelOracle, Oracle
 from .oracle import Rows, Tangents, relayed
 
 SAMPLE = 4096  # legal plans by which fields are ordered
-MARGIN = 1e-9  # relative, of a log: what the last digits of logarithms and powers may do to a range
 HIGHEST = -LOWEST  # log that stands in for infinity
 NEARBY = 4  # of a long list, values on either side of one that count as its neighbours
 LONG = 16  # values of a long list
@@ -255,8 +254,7 @@ class RangeOracle(AbstractModelOracle):
                 exact[here], broken[here] = result.exact, result.broken
                 continue
             self.model.evaluated += len(here)
-            low = np.clip(self._least(plan[here], depth), LOWEST, HIGHEST)
-            exact[here] = low - MARGIN * (1 + np.abs(low))
+            exact[here] = np.clip(self._least(plan[here], depth), LOWEST, HIGHEST)
         return exact, broken
 
     def judged(
