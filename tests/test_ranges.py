@@ -41,9 +41,10 @@ OPERATIONS = {
     "choices": lambda a, b: jnp.where(a > b, a, -b) + jnp.where(a <= 0.2, a * b, b) + jnp.where(~(a == b), 1.0, a),
     "several choices": lambda a, b: jax.lax.select_n(jnp.clip(jnp.floor(a), 0, 2).astype(int), a, b, a * b),
     "truths": lambda a, b: ((a > 0) & (b < 0.3) | (a != b)).astype(float) + jnp.isfinite(a / b),
-    "whole numbers": lambda a, b: jnp.floor(a) + jnp.ceil(b) + jnp.round(a * 3) + jnp.sign(b) + jnp.floor(a).astype(int),
-    "arrays": lambda a, b: jnp.stack([a, b, a * b]).sum() + jnp.max(jnp.stack([a, -b])) + jnp.cumsum(jnp.stack([a, b]))[1],
-    "contractions": lambda a, b: jnp.abs(jnp.stack([a, b])) @ jnp.asarray([1.0, 2.0]) + jnp.prod(jnp.stack([a, b]) ** 2),
+    "whole numbers": lambda a, b: jnp.floor(a) + jnp.ceil(b) + jnp.round(a * 3) + jnp.sign(b) + a.astype(int),
+    "arrays": lambda a, b: jnp.stack([a, b, a * b]).sum() + jnp.max(jnp.stack([a, -b])),
+    "running sums": lambda a, b: jnp.cumsum(jnp.stack([a, b]))[1] + jnp.prod(jnp.stack([a, b]) ** 2),
+    "contractions": lambda a, b: jnp.abs(jnp.stack([a, b])) @ jnp.asarray([1.0, 2.0]),
     "kinks": lambda a, b: smooth.maximum(jnp.abs(a), jnp.abs(b)) + smooth.largest(jnp.stack([a, b])),
     "bounded": lambda a, b: smooth.at_least(a, b) + smooth.at_most(a, b) + smooth.bounded(a, -1.0, b),
     "steps": lambda a, b: smooth.ceil(a) * smooth.floor(b),
@@ -193,7 +194,7 @@ def test_rules_joined_from_few_values_on_keep_what_all_of_them_keep(study):
     rules = Rules({name: np.asarray(each, float) for name, each in study.space.lists.items()}, study.scenario)
     numbers, refused = rules.of_all(10**7)
     assert refused == {}
-    assert rules.tables.count == len(numbers)
+    assert rules.tables.total == len(numbers)
     places = np.unravel_index(numbers, [len(each) for each in study.space.lists.values()])
     for field, at in enumerate(places):
         assert rules.tables.possible(field).tolist() == np.unique(at).tolist()

@@ -63,7 +63,10 @@ At = Callable[..., list[np.ndarray]]
 
 
 def range_of_equation(equation: Equation, inputs: Sequence[Range]) -> list[Range]:
-    """Ranges of the outputs of an equation, of each group by its own numbers alone; any number where no rule says more."""
+    """Ranges of the outputs of an equation, of each group by its own numbers alone.
+
+    Where no rule says more they may be any numbers.
+    """
     name = equation.name
 
     def at(*given: np.ndarray) -> list[np.ndarray]:
@@ -110,7 +113,7 @@ def _ends(kind: np.dtype) -> tuple[Any, Any]:
     """Least and most of what an array of this kind may hold."""
     if kind.kind == "f":
         return -np.inf, np.inf
-    if kind == bool:
+    if kind.kind == "b":
         return False, True
     return np.iinfo(kind).min, np.iinfo(kind).max
 
@@ -274,11 +277,12 @@ def _rises_above_zero(at: At, _: Equation, inputs: Sequence[Range]) -> list[Rang
     return _between([at(*lows)], [at(*highs)])
 
 
-def _used_share(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
+def _used_share(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
     used, usable = inputs
+    if used.low.ndim != usable.low.ndim:
+        return None
     ((low, high),) = _between([at(used.low, usable.high)], [at(used.high, usable.low)])
-    here = _where(lambda *each: [sum(each[1:], each[0])], used.low >= 0, np.ones_like(usable.low, dtype=bool))
-    return [Range(np.where(here, low, -np.inf), np.where(here, high, np.inf))]
+    return [Range(np.where(used.low >= 0, low, -np.inf), np.where(used.low >= 0, high, np.inf))]
 
 
 def _p_norm(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
@@ -361,13 +365,14 @@ class PlanRanges:
                 slots[slot] = table
                 continue
             if fields not in keys:
-                keys[fields] = np.ravel_multi_index(tuple(codes[:, list(fields)].T), [self._sizes[f] for f in fields])
+                at = tuple(codes[:, list(fields)].T)
+                keys[fields] = np.asarray(np.ravel_multi_index(at, [self._sizes[f] for f in fields]))
             low = table.low[keys[fields]]
             slots[slot] = Range(low, low if table.low is table.high else table.high[keys[fields]])
-        for at, equation in enumerate(self._rest):
+        for place, equation in enumerate(self._rest):
             result = range_of_equation(equation, [slots[slot] for slot in equation.inputs])
             slots |= zip(equation.outputs, result, strict=True)
-            for slot in self._gone.get(at, ()):
+            for slot in self._gone.get(place, ()):
                 slots.pop(slot, None)
         lows = [np.broadcast_to(slots[slot].low, (len(codes),)) for slot in self.program.outputs[:-1]]
         return np.stack(lows, axis=-1)

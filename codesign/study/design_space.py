@@ -388,7 +388,7 @@ class DesignSpace:
     def size(self, scenario: Scenario) -> float:
         """Legal plans, counted without listing them; inf where they are too many for that."""
         try:
-            return float(Rules(self.lists, scenario).tables.count)
+            return float(Rules(self.lists, scenario).tables.total)
         except TooManyPlans:
             return math.inf
 

@@ -222,7 +222,7 @@ class LegalTables(NamedTuple):
         return [*first, *result[::-1]]
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Legal plans, exactly.
 
         Raises:

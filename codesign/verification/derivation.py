@@ -50,8 +50,8 @@ class Derivation:
 
     rows: names, the goal's first; plan: field -> its values, those of listed variables (held) behind the plan's own;
     view: of each row, which of a group's plans it is taken at. low, high: places in the fields' values that a node
-    stands for; best: of each view. ranges: a field is open entirely or not at all, and rows have ranges. u, sharpness: points. node, point, row, weight: the terms of the nodes' weighted
-    sums of tangents.
+    stands for; best: of each view. ranges: a field is open entirely or not at all, and rows have ranges. u, sharpness:
+    points. node, point, row, weight: the terms of the nodes' weighted sums of tangents.
     """
 
     claim: StatedClaim

@@ -116,7 +116,9 @@ class LegalPlans:
 
     @property
     def _terms(self) -> list[Any]:
-        return [term for rule, fields in self._reach.items() for term in (self._rules[rule].astype(np.int64), [*fields])]
+        return [
+            term for rule, fields in self._reach.items() for term in (self._rules[rule].astype(np.int64), [*fields])
+        ]
 
     def flags(self) -> Bool[np.ndarray, " combinations"]:
         """True for each combination that is legal, in the order of their numbers."""

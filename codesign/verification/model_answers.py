@@ -20,7 +20,17 @@ from ..curvature import TOLERATED, Judgement, judge
 from ..jaxprs.control_flow import LOOPS
 from ..model.metrics import Metrics, evaluate
 from ..model.scenario import Scenario
-from ..staging import PlanRanges, Points, Running, classes_of_plans, flatten, reserve_shares, row_program, running, tight_tiers
+from ..staging import (
+    PlanRanges,
+    Points,
+    Running,
+    classes_of_plans,
+    flatten,
+    reserve_shares,
+    row_program,
+    running,
+    tight_tiers,
+)
 from ..study.design_space import DesignSpace
 from ..study.objective import Objective
 from .derivation import GOAL
@@ -346,12 +356,14 @@ class CheckedModel:
         """
         places = self.problem.legal.possible
         lists = {name: each[some] for (name, each), some in zip(self.problem.lists.items(), places, strict=True)}
-        ranges = PlanRanges(self.program, self.problem.scenario, lists, self.problem.legal.rules_of(places))
         result, codes, legal = np.full((len(low), len(self.names)), np.inf), np.zeros_like(low), low < high
-        for field, some in enumerate(places):
-            at = np.minimum(np.searchsorted(some, low[:, field]), len(some) - 1)
-            codes[:, field] = at
-            legal[:, field] |= some[at] == low[:, field]
+        if not all(map(len, places)):
+            return result
+        for number, some in enumerate(places):
+            at = np.minimum(np.searchsorted(some, low[:, number]), len(some) - 1)
+            codes[:, number] = at
+            legal[:, number] |= some[at] == low[:, number]
+        ranges = PlanRanges(self.program, self.problem.scenario, lists, self.problem.legal.rules_of(places))
         for mask in np.unique(low < high, axis=0):
             mine = np.flatnonzero(((low < high) == mask).all(axis=1) & legal.all(axis=1))
             least = ranges.least(codes[mine], frozenset(np.flatnonzero(mask).tolist()))

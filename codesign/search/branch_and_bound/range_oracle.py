@@ -209,7 +209,8 @@ class RangeOracle(AbstractModelOracle):
         """The number of a plan by the values of its fields; -1 where it is not legal."""
         codes = np.array([[int(np.searchsorted(each, plan[name])) for name, each in self.lists.items()]])
         known = all(
-            at < len(each) and each[at] == plan[name] for at, (name, each) in zip(codes[0], self.lists.items(), strict=True)
+            at < len(each) and each[at] == plan[name]
+            for at, (name, each) in zip(codes[0], self.lists.items(), strict=True)
         )
         if not known or not self._completions(codes, len(self.fields))[0]:
             return -1
@@ -265,7 +266,7 @@ class RangeOracle(AbstractModelOracle):
 
 
 def _ordered(first: list[int], fields: list[int], plans: np.ndarray, rows: np.ndarray) -> list[int]:
-    """Fields in the order in which groups set them, behind these: at each step that which leaves least of the goal open.
+    """Fields in the order in which groups set them, behind these: next is what leaves least of the goal open.
 
     What rules join comes before what is free, since most that follows from it follows from all of it.
     """
