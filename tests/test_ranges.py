@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from slopes import combinations, goals_that_fit
+from slopes import goals_that_fit
 
 from codesign import study_from_config
 from codesign.core import smooth
@@ -26,7 +26,9 @@ from codesign.verification.coverage import cover
 
 SPACE = (
     "model=mixtral_8x7b", "accelerator=h200", "workload=training", "space=every_training_plan", "framework=none",
-    "workload.global_batch=16", "++space.plan.device_count=[16,24,32]", "space.plan.zero=[1,3]",
+    "workload.global_batch=16", "++space.plan.device_count=[16,24]", "space.plan.zero=[1,3]", "space.plan.etp=[0,1]",
+    "space.plan.micro_batch=[1,2]", "space.plan.virtual_stages=[1,2]", "space.plan.offload_optimizer=[0]",
+    "space.plan.recompute=[none,full]",
 )  # fmt: skip
 GROUPS, INSIDE = 200, 20
 
@@ -88,10 +90,11 @@ def oracle(study):
     return RangeOracle(study.problem, rows_of(study.problem))
 
 
+@pytest.mark.slow
 def test_legal_plans_are_counted_and_drawn_without_being_listed(study, oracle):
     legal = study.space.plans(study.scenario)
     table = np.stack(list(legal.values()), axis=-1)
-    assert oracle.plans == study.space.size(study.scenario) == len(table) > 5000
+    assert oracle.plans == study.space.size(study.scenario) == len(table) > 2000
     drawn = np.stack(list(oracle.columns(oracle.sample(np.random.default_rng(1), 500)).values()), axis=-1)
     assert len(np.unique(drawn, axis=0)) == len(drawn) > 450
     assert {*map(tuple, drawn.tolist())} <= {*map(tuple, table.tolist())}
@@ -99,6 +102,7 @@ def test_legal_plans_are_counted_and_drawn_without_being_listed(study, oracle):
     assert np.array_equal(np.unique(every, axis=0), np.unique(table, axis=0))
 
 
+@pytest.mark.slow
 def test_groups_hold_their_plans(study, oracle):
     legal = np.stack(list(study.space.plans(study.scenario).values()), axis=-1)
     exact = oracle.model.evaluate(legal, np.empty((len(legal), 0)), 1.0, slopes=False).exact
@@ -106,7 +110,7 @@ def test_groups_hold_their_plans(study, oracle):
     for _ in range(len(oracle.fields)):
         low, _ = oracle.values(group, np.empty((len(group), 0)))
         first, last = (np.stack([ends[n] for n in oracle.fields], axis=-1) for ends in oracle.ends(group))
-        inside = np.all((first[:, None] <= legal) & (legal <= last[:, None]), axis=-1)
+        inside = np.stack([np.all((a <= legal) & (legal <= b), axis=-1) for a, b in zip(first, last, strict=True)])
         assert np.array_equal(inside.sum(axis=1), oracle.weight(group))
         least = np.stack([np.where(inside, row, np.inf).min(axis=1) for row in exact.T], axis=-1)
         assert np.all(low <= least)
@@ -131,7 +135,7 @@ def proof(study):
 @pytest.mark.slow
 def test_a_proof_by_ranges_is_what_evaluation_of_all_plans_says(study, proof):
     trace = proof[0]
-    least = goals_that_fit(study.problem, combinations(study.space.lists)).min()
+    least = goals_that_fit(study.problem, study.space.plans(study.scenario)).min()
     certificate = trace.certificate
     assert certificate.certified
     assert certificate.bound <= least * (1 + 1e-12)
@@ -157,7 +161,7 @@ def test_a_proof_by_ranges_is_verified_and_no_part_of_it_can_be_missing(study, p
     model = CheckedModel(problem)
     opened = np.flatnonzero((certificate.low < certificate.high).any(axis=1))
     everything = np.ones(len(certificate.low), dtype=bool)
-    for lost in (int(opened[0]), int(np.setdiff1d(np.arange(len(everything)), opened)[0])):
+    for lost in opened[:2].tolist():
         some = everything.copy()
         some[lost] = False
         part = dataclasses.replace(
