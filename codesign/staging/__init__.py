@@ -48,5 +48,6 @@ __all__ = [
     "RowProgram", "RowValues", "Rows", "Running", "Table", "apart", "at_points", "base_of", "cached", "chained",
     "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded",
     "keep_base_without", "literal", "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program",
-    "run_folded", "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "written_out",
+    "run_folded", "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers",
+    "written_out",
 ]  # fmt: skip

@@ -130,20 +130,20 @@ def _between(lows: Sequence[Sequence[np.ndarray]], highs: Sequence[Sequence[np.n
     return result
 
 
-def _known(inputs: Sequence[Range]) -> Bool[np.ndarray, " groups"]:
+def _determined(inputs: Sequence[Range]) -> Bool[np.ndarray, " groups"]:
     """Groups of which all that goes in is known."""
-    known = np.ones(max(len(each.low) for each in inputs), dtype=bool)
+    determined = np.ones(max(len(each.low) for each in inputs), dtype=bool)
     for low, high in inputs:
-        known &= np.broadcast_to((low == high).reshape(len(low), -1).all(axis=1), known.shape)
-    return known
+        determined &= np.broadcast_to((low == high).reshape(len(low), -1).all(axis=1), determined.shape)
+    return determined
 
 
-def _only(known: np.ndarray, ranges: Sequence[Range]) -> list[Range]:
+def _only(determined: np.ndarray, ranges: Sequence[Range]) -> list[Range]:
     """Ranges of the groups where something is known, any number elsewhere."""
     result = list[Range]()
     for low, high in ranges:
-        shape = np.broadcast_shapes(low.shape, (len(known), *[1] * (low.ndim - 1)))
-        here, (least, most) = known.reshape(-1, *[1] * (low.ndim - 1)), _ends(low.dtype)
+        shape = np.broadcast_shapes(low.shape, (len(determined), *[1] * (low.ndim - 1)))
+        here, (least, most) = determined.reshape(-1, *[1] * (low.ndim - 1)), _ends(low.dtype)
         low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
         result.append(Range(np.where(here, low, least), np.where(here, high, most)))
     return result
@@ -152,14 +152,14 @@ def _only(known: np.ndarray, ranges: Sequence[Range]) -> list[Range]:
 def _anything(equation: Equation, inputs: Sequence[Range], at: At) -> list[Range]:
     """Any number, but where all that goes in is known."""
     del equation
-    return _only(_known(inputs), [Range(each, each) for each in at(*(each.low for each in inputs))])
+    return _only(_determined(inputs), [Range(each, each) for each in at(*(each.low for each in inputs))])
 
 
 def _picked(equation: Equation, inputs: Sequence[Range], at: At) -> list[Range]:
     del equation
     places = [each.low for each in inputs[1:]]
     ranges = _between([at(inputs[0].low, *places)], [at(inputs[0].high, *places)])
-    return _only(_known(inputs[1:]), ranges) if places else ranges
+    return _only(_determined(inputs[1:]), ranges) if places else ranges
 
 
 def _where(at: At, *truths: np.ndarray) -> np.ndarray:
@@ -215,7 +215,7 @@ def _power(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range]:
     return _between(corners, corners)
 
 
-def _whole_power(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range]:
+def _integer_power(at: At, equation: Equation, inputs: Sequence[Range]) -> list[Range]:
     low, high = inputs[0]
     exponent = equation.params.get("y", 2)
     if exponent > 0:
@@ -295,7 +295,7 @@ def _p_norm(at: At, _: Equation, inputs: Sequence[Range]) -> list[Range] | None:
 
 RULES: Mapping[str, Callable[[At, Equation, Sequence[Range]], list[Range] | None]] = {
     "sub": _subtract, "mul": _multiply, "div": _divide, "neg": _fall, "not": _fall, "abs": _valley, "pow": _power,
-    "integer_pow": _whole_power, "square": _valley, "rsqrt": _falls_above_zero, "gt": _larger, "ge": _larger,
+    "integer_pow": _integer_power, "square": _valley, "rsqrt": _falls_above_zero, "gt": _larger, "ge": _larger,
     "lt": _smaller, "le": _smaller, "eq": _equal, "ne": _equal, "select_n": _select,
     "convert_element_type": _converted,
     **dict.fromkeys(("reduce_prod", "dot_general", OPERATION + "growth", OPERATION + "slowdown"), _rises_above_zero),
@@ -369,10 +369,10 @@ class PlanRanges:
                 keys[fields] = np.asarray(np.ravel_multi_index(at, [self._sizes[f] for f in fields]))
             low = table.low[keys[fields]]
             slots[slot] = Range(low, low if table.low is table.high else table.high[keys[fields]])
-        for place, equation in enumerate(self._rest):
+        for position, equation in enumerate(self._rest):
             result = range_of_equation(equation, [slots[slot] for slot in equation.inputs])
             slots |= zip(equation.outputs, result, strict=True)
-            for slot in self._gone.get(place, ()):
+            for slot in self._gone.get(position, ()):
                 slots.pop(slot, None)
         lows = [np.broadcast_to(slots[slot].low, (len(codes),)) for slot in self.program.outputs[:-1]]
         return np.stack(lows, axis=-1)

@@ -67,26 +67,26 @@ class Rules:
 
     @functools.cached_property
     def tables(self) -> "LegalTables":
-        """Which values occur in any legal plan, and what the rules say of combinations of these.
+        """Values that occur in legal plans, and what the rules say of combinations of these.
 
         A rule is looked at once for each combination of the fields that it depends on, those with few combinations
         first: a value that one rule refuses everywhere is not looked at again.
         """
         names, values = list(self.listed), list(self.listed.values())
-        kept = [np.arange(len(each)) for each in values]
+        possible_values = [np.arange(len(each)) for each in values]
         groups, rules_of_all = self._by_fields()
         left, tables = dict(groups), list[tuple[Fields, list[np.ndarray], np.ndarray]]()
-        while left and all(map(len, kept)):
-            fields = min(left, key=lambda each: math.prod(len(kept[field]) for field in each))
+        while left and all(map(len, possible_values)):
+            fields = min(left, key=lambda each: math.prod(len(possible_values[field]) for field in each))
             rules = left.pop(fields)
-            some = {name: each[places] for name, each, places in zip(names, values, kept, strict=True)}
+            some = {name: each[places] for name, each, places in zip(names, values, possible_values, strict=True)}
             result = self._of_fields(some, fields, rules, [rules_of_all.index(rule) for rule in rules])
-            legal = _legal(result, tuple(len(kept[field]) for field in fields))[0]
-            tables.append((fields, [kept[field] for field in fields], legal))
-            kept, tables = _pruned(kept, tables)
+            legal = _legal(result, tuple(len(possible_values[field]) for field in fields))[0]
+            tables.append((fields, [possible_values[field] for field in fields], legal))
+            possible_values, tables = _pruned(possible_values, tables)
         if left:
-            return LegalTables([each[:0] for each in kept], [])
-        return LegalTables(kept, [(fields, legal) for fields, _, legal in tables])
+            return LegalTables([each[:0] for each in possible_values], [])
+        return LegalTables(possible_values, [(fields, legal) for fields, _, legal in tables])
 
     def of_all(self, most: int) -> tuple[np.ndarray, dict[str, int]]:
         """(numbers of the legal combinations of the listed values, rule -> combinations that break it if none is).
@@ -152,33 +152,33 @@ def _spread(size: tuple[int, ...], fields: Fields, count: int) -> tuple[int, ...
 
 
 def _pruned(
-    kept: list[np.ndarray], tables: list[tuple[Fields, list[np.ndarray], np.ndarray]]
+    possible_values: list[np.ndarray], tables: list[tuple[Fields, list[np.ndarray], np.ndarray]]
 ) -> tuple[list[np.ndarray], list[tuple[Fields, list[np.ndarray], np.ndarray]]]:
     """Values that each table has a legal combination with, and the tables of these alone."""
     while True:
-        before = [len(each) for each in kept]
+        before = [len(each) for each in possible_values]
         for number, (fields, places, legal) in enumerate(tables):
-            stays = [np.isin(has, kept[field]) for field, has in zip(fields, places, strict=True)]
+            stays = [np.isin(has, possible_values[field]) for field, has in zip(fields, places, strict=True)]
             if not all(each.all() for each in stays):
                 legal = legal[np.ix_(*stays)]
                 places = [has[each] for has, each in zip(places, stays, strict=True)]
                 tables[number] = fields, places, legal
             for axis, field in enumerate(fields):
                 others = tuple(each for each in range(legal.ndim) if each != axis)
-                kept[field] = np.intersect1d(kept[field], places[axis][legal.any(axis=others)])
+                possible_values[field] = np.intersect1d(possible_values[field], places[axis][legal.any(axis=others)])
             if not fields and not legal.all():
-                kept = [each[:0] for each in kept]
-        if [len(each) for each in kept] == before:
-            return kept, tables
+                possible_values = [each[:0] for each in possible_values]
+        if [len(each) for each in possible_values] == before:
+            return possible_values, tables
 
 
 class LegalTables(NamedTuple):
     """Values that occur in legal plans, as far as single rules tell, and the rules over them.
 
-    kept: of each field, places of its values; rules: (fields, whether the values of these keep a rule together).
+    possible_values: of each field, places of its values; rules: (fields, whether values of these keep a rule together).
     """
 
-    kept: list[np.ndarray]
+    possible_values: list[np.ndarray]
     rules: list[tuple[Fields, np.ndarray]]
 
     def completions(self, order: Sequence[int]) -> "list[list[tuple[Fields, np.ndarray]]]":
@@ -189,7 +189,7 @@ class LegalTables(NamedTuple):
         Raises:
             TooManyPlans: a factor would be too large, or a count no whole number of 64 bits.
         """
-        if math.prod(float(len(each)) for each in self.kept) > MOST_COUNTED:
+        if math.prod(float(len(each)) for each in self.possible_values) > MOST_COUNTED:
             raise TooManyPlans
         factors = [(fields, legal.astype(np.int64)) for fields, legal in self.rules]
         result = [factors]
@@ -197,9 +197,9 @@ class LegalTables(NamedTuple):
             mine = [each for each in factors if field in each[0]]
             factors = [each for each in factors if field not in each[0]]
             fields = tuple(sorted({field}.union(*(each[0] for each in mine))))
-            if math.prod(len(self.kept[each]) for each in fields) > MOST_SUMMED:
+            if math.prod(len(self.possible_values[each]) for each in fields) > MOST_SUMMED:
                 raise TooManyPlans
-            product = np.ones([len(self.kept[each]) for each in fields], dtype=np.int64)
+            product = np.ones([len(self.possible_values[each]) for each in fields], dtype=np.int64)
             for has, table in mine:
                 product = product * table.reshape([table.shape[has.index(f)] if f in has else 1 for f in fields])
             summed = product.sum(axis=fields.index(field))
@@ -209,7 +209,7 @@ class LegalTables(NamedTuple):
 
     def order(self, first: Sequence[int] = ()) -> list[int]:
         """All fields, these first, the others so that summing them out from the last makes small tables."""
-        sizes, left = [len(each) for each in self.kept], [set(fields) for fields, _ in self.rules]
+        sizes, left = [len(each) for each in self.possible_values], [set(fields) for fields, _ in self.rules]
         result = list[int]()
         while len(result) + len(first) < len(sizes):
             joined = {
@@ -228,7 +228,7 @@ class LegalTables(NamedTuple):
         Raises:
             TooManyPlans: too many to be counted.
         """
-        if not all(map(len, self.kept)):
+        if not all(map(len, self.possible_values)):
             return 0
         return math.prod(int(table) for _, table in self.completions(self.order())[0])
 
@@ -238,17 +238,17 @@ class LegalTables(NamedTuple):
         Raises:
             TooManyPlans: too many to be counted.
         """
-        if not all(map(len, self.kept)):
-            return self.kept[field][:0]
-        there = np.ones(len(self.kept[field]), dtype=bool)
+        if not all(map(len, self.possible_values)):
+            return self.possible_values[field][:0]
+        there = np.ones(len(self.possible_values[field]), dtype=bool)
         for _, table in self.completions(self.order([field]))[1]:
             there &= table > 0
-        return self.kept[field][there]
+        return self.possible_values[field][there]
 
 
 def _joined(tables: LegalTables, sizes: Sequence[int], most: int) -> np.ndarray:
     """Numbers of the combinations that every table allows: fields are joined in an order that keeps them few."""
-    all_sizes, sizes, parts = sizes, [len(each) for each in tables.kept], tables.rules
+    all_sizes, sizes, parts = sizes, [len(each) for each in tables.possible_values], tables.rules
     if not all(sizes):
         return np.zeros(0, dtype=np.int64)
     places: dict[int, np.ndarray] = {}
@@ -286,7 +286,7 @@ def _joined(tables: LegalTables, sizes: Sequence[int], most: int) -> np.ndarray:
         raise TooManyPlans
     numbers = np.zeros(count, dtype=np.int64)
     for field, size in enumerate(all_sizes):
-        numbers = numbers * size + tables.kept[field][places[field]]
+        numbers = numbers * size + tables.possible_values[field][places[field]]
     return np.sort(numbers)
 
 

@@ -187,9 +187,9 @@ def _in_legal_plans(
     joined = {name: plan_numbers(name, values) for name, values in lists.items() if name not in NEVER_DECIDE}
     rules, result = Rules(joined, scenario), dict[str, list[int]]()
     try:
-        for place, name in enumerate(joined):
+        for index, name in enumerate(joined):
             if name in named:
-                result[name] = [lists[name][each] for each in rules.tables.possible(place)]
+                result[name] = [lists[name][each] for each in rules.tables.possible(index)]
     except TooManyPlans:
         return {}
     if not all(result.values()):

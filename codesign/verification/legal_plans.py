@@ -78,7 +78,7 @@ class LegalPlans:
 
     @functools.cached_property
     def possible(self) -> list[Int[np.ndarray, " values"]]:
-        """Of each field, the places of the values that some legal plan has."""
+        """Places of the values, of each field, that some legal plan has."""
         result = list[np.ndarray]()
         for field, size in enumerate(self.sizes):
             there = np.ones(size, dtype=bool)

@@ -47,7 +47,9 @@ class RangeOracle(AbstractModelOracle):
         lists = {name: np.unique(values) for name, values in space.lists.items()}
         tables = Rules(lists, scenario).tables
         self.problem, self.fields = problem, tuple(lists)
-        self.lists = {name: each[places] for (name, each), places in zip(lists.items(), tables.kept, strict=True)}
+        self.lists = {
+            name: each[some] for (name, each), some in zip(lists.items(), tables.possible_values, strict=True)
+        }
         some = space.legal_sample(scenario, SAMPLE, seed)
         self.model = Oracle(problem, rows, block, plans=dict(zip(space.plan, some.T, strict=True)))
         self.names = self.model.names
@@ -161,9 +163,9 @@ class RangeOracle(AbstractModelOracle):
         part = part.copy()
         for at in single.tolist():
             number = int(part[at])
-            known = self._singles.setdefault(self.codes[number].tobytes(), number)
-            if known != number:
-                part[at], self._parent[known] = known, self._parent[number]
+            listed = self._singles.setdefault(self.codes[number].tobytes(), number)
+            if listed != number:
+                part[at], self._parent[listed] = listed, self._parent[number]
         return part
 
     def _listed(self, codes: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
@@ -208,22 +210,22 @@ class RangeOracle(AbstractModelOracle):
     def number_of(self, plan: Mapping[str, float]) -> int:
         """The number of a plan by the values of its fields; -1 where it is not legal."""
         codes = np.array([[int(np.searchsorted(each, plan[name])) for name, each in self.lists.items()]])
-        known = all(
+        listed = all(
             at < len(each) and each[at] == plan[name]
             for at, (name, each) in zip(codes[0], self.lists.items(), strict=True)
         )
-        if not known or not self._completions(codes, len(self.fields))[0]:
+        if not listed or not self._completions(codes, len(self.fields))[0]:
             return -1
         return int(self._listed(codes)[0])
 
     def ends(self, plan: Int[np.ndarray, " k"]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(first, last) values of each field that plans of these numbers may have."""
         first, last = dict[str, np.ndarray](), dict[str, np.ndarray]()
-        for place, field in enumerate(self.order):
+        for position, field in enumerate(self.order):
             name = self.fields[field]
             values, all_values = self.lists[name], np.unique(self.problem.space.lists[name])
-            opened, own = self.depth[plan] <= place, values[self.codes[plan, field]]
-            first[name], last[name] = np.where(opened, all_values[0], own), np.where(opened, all_values[-1], own)
+            opened, chosen = self.depth[plan] <= position, values[self.codes[plan, field]]
+            first[name], last[name] = np.where(opened, all_values[0], chosen), np.where(opened, all_values[-1], chosen)
         return first, last
 
     def columns(self, plan: Int[np.ndarray, " k"]) -> dict[str, np.ndarray]:
