@@ -124,7 +124,7 @@ def test_groups_hold_their_plans(study, oracle):
 def proof(study):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_relaxation, "WORTH_RANGES", 1)
-        assert isinstance(oracle_for(study.problem, rows_of(study.problem), 512), RangeOracle)
+        assert isinstance(oracle_for(study.problem, rows_of(study.problem), 512, ranges=True), RangeOracle)
         trace = Certified(gap=1e-3).run(study.problem, 0)
     assert trace.evidence is not None
     counts = {name: len(next(iter(columns.values()))) for name, columns in trace.evidence.tables.items()}

@@ -342,7 +342,7 @@ class Certified(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        maker = RowsOfProblem(self.batch_size, seed)
+        maker = RowsOfProblem(self.batch_size, seed, ranges=self.runner is None)
         return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
 
     def refuse(self, problem: Problem) -> None:

@@ -419,7 +419,7 @@ MOST_ROOTS = 5_000_000  # combinations of ungrouped fields up to which orders mu
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
-def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> AbstractModelOracle:
+def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0, *, ranges: bool = False) -> AbstractModelOracle:
     """An oracle over all legal plans, in groups where they are many.
 
     Raises:
@@ -427,7 +427,7 @@ def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> Abstr
     """
     if problem.space.combinations < WORTH_GROUPING:
         return Oracle(problem, rows, block)
-    if not problem.space.names and problem.space.size(problem.scenario) >= WORTH_RANGES:
+    if ranges and not problem.space.names and problem.space.size(problem.scenario) >= WORTH_RANGES:
         with contextlib.suppress(TooManyPlans):
             oracle = RangeOracle(problem, rows, block, seed)
             if oracle.bounds:

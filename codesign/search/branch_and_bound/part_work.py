@@ -21,7 +21,6 @@ from .evidence import Recorder, evidence_of, stacked
 from .model_oracle import AbstractModelOracle
 from .node_relaxation import GroupOracle, oracle_for
 from .oracle import Programme, rows_of
-from .range_oracle import RangeOracle
 
 # A proof over all plans, cut into proofs over some of them that know nothing of each other.
 #
@@ -151,8 +150,6 @@ def joined_evidence(parts: Sequence[Evidence], plan: dict[str, np.ndarray]) -> E
         }
         nodes.append({column: _moved(column, numbers, indices) for column, numbers in part.tables["nodes"].items()})
     header = parts[0].header | {"plan": {name: values.tolist() for name, values in plan.items()}}
-    if any(part.header.get("ranges") for part in parts):
-        header["ranges"] = True
     return Evidence(header, stacked(parts, nodes))
 
 
@@ -170,14 +167,18 @@ SHARES = 4  # parts of each worker at the least, so that none waits long for the
 
 @dataclass(frozen=True)
 class RowsOfProblem:
-    """The rows of the problem itself, plans in groups where they are many."""
+    """The rows of the problem itself, plans in groups where they are many.
+
+    ranges: groups may be bounded by ranges, which are wider over all plans than over a part of them: not in parts.
+    """
 
     block: int
     seed: int
+    ranges: bool = True
 
     def __call__(self, problem: Problem) -> AbstractModelOracle:
         """See `oracle_for`."""
-        return oracle_for(problem, rows_of(problem), self.block, self.seed)
+        return oracle_for(problem, rows_of(problem), self.block, self.seed, ranges=self.ranges)
 
 
 class PartWork(AbstractSentWork):
@@ -280,8 +281,6 @@ def number_of(oracle: AbstractModelOracle, plan: dict[str, float]) -> int:
     """The number that an oracle has for a plan; -1 where it lists none."""
     if isinstance(oracle, GroupOracle):
         return oracle.tree.number_of(plan)
-    if isinstance(oracle, RangeOracle):
-        return oracle.number_of(plan)
     columns = oracle.columns(np.arange(oracle.count))
     same = np.all([columns[name] == value for name, value in plan.items()], axis=0)
     return int(np.argmax(same)) if same.any() else -1

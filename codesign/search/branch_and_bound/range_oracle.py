@@ -207,17 +207,6 @@ class RangeOracle(AbstractModelOracle):
             rows = np.concatenate([rows, moved])
         return np.unique(self._listed(rows[self._completions(rows, len(self.fields)) > 0]))
 
-    def number_of(self, plan: Mapping[str, float]) -> int:
-        """The number of a plan by the values of its fields; -1 where it is not legal."""
-        codes = np.array([[int(np.searchsorted(each, plan[name])) for name, each in self.lists.items()]])
-        listed = all(
-            at < len(each) and each[at] == plan[name]
-            for at, (name, each) in zip(codes[0], self.lists.items(), strict=True)
-        )
-        if not listed or not self._completions(codes, len(self.fields))[0]:
-            return -1
-        return int(self._listed(codes)[0])
-
     def ends(self, plan: Int[np.ndarray, " k"]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(first, last) values of each field that plans of these numbers may have."""
         first, last = dict[str, np.ndarray](), dict[str, np.ndarray]()
