@@ -170,10 +170,14 @@ def _explained(joint: Comparison, candidates: Sequence[Candidate]) -> list[Expla
     return explanations + of_plan(name for frame in frames for name in frame.columns)
 
 
+def _candidates(count: int) -> str:
+    return f"{count} candidate{'' if count == 1 else 's'}"
+
+
 def show(comparison: Comparison, out: Console, explained: Sequence[Explanation] = ()) -> None:
     """The joint table, what its columns mean, and what it says."""
     table = Table(
-        title=f"{comparison.job}: {len(comparison.table)} candidates", title_justify="left", header_style="bold"
+        title=f"{comparison.job}: {_candidates(len(comparison.table))}", title_justify="left", header_style="bold"
     )
     shown: Sequence[str] = columns(comparison)
     table.add_column("candidate")

@@ -240,14 +240,19 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
     work, result = scenario.workload, dict[str, str]()
     model = getattr(work, "model", None)
     if hasattr(work, "global_batch"):
-        result |= dict.fromkeys(OF_SERVING, "it is of serving")
+        result |= dict.fromkeys(OF_SERVING, "it is of serving; leave it out, or choose workload=continuous")
+        why = "it is of serving; leave it out, or choose workload=disaggregated"
+        result |= dict.fromkeys(("prefill_devices", *PREFILL), why)
     if isinstance(work, AbstractServing):
-        result |= dict.fromkeys(OF_TRAINING, "it is of training")
+        result |= dict.fromkeys(OF_TRAINING, "it is of training; leave it out, or choose workload=training")
         if not work.two_pools:
             why = "prompts are computed beside decodes; choose workload=disaggregated prefill=same"
             result |= dict.fromkeys(("prefill_devices", *PREFILL), why)
     if model is not None and hasattr(model, "feed_forward"):
-        result |= dict.fromkeys(("row_shards", "column_shards"), "it is of embedding tables")
+        result |= dict.fromkeys(
+            ("row_shards", "column_shards"),
+            "it is of embedding tables; leave it out, or choose workload=recommendation",
+        )
         if not model.has_experts:
             result |= dict.fromkeys(OF_EXPERTS, f"{model.name or 'this model'} has no experts")
     return result

@@ -24,6 +24,7 @@ from .model import reserve_shares as reserve_shares
 from .model import tight_tiers as tight_tiers
 from .points import Points as Points
 from .points import RowValues as RowValues
+from .ranges import PlanRanges as PlanRanges
 from .rows import RowProgram as RowProgram
 from .rows import Rows as Rows
 from .rows import row_program as row_program
@@ -43,9 +44,10 @@ from .tables import tabulate as tabulate
 from .tables import tabulate_all as tabulate_all
 
 __all__ = [
-    "Answers", "Base", "Blocks", "Equation", "Model", "PlanTable", "PlanTables", "Points", "Program", "RowProgram",
-    "RowValues", "Rows", "Running", "Table", "apart", "at_points", "base_of", "cached", "chained", "classes_of_plans",
-    "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded", "keep_base_without", "literal",
-    "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program", "run_folded", "running", "slopes_along",
-    "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "written_out",
+    "Answers", "Base", "Blocks", "Equation", "Model", "PlanRanges", "PlanTable", "PlanTables", "Points", "Program",
+    "RowProgram", "RowValues", "Rows", "Running", "Table", "apart", "at_points", "base_of", "cached", "chained",
+    "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded",
+    "keep_base_without", "literal", "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program",
+    "run_folded", "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers",
+    "written_out",
 ]  # fmt: skip

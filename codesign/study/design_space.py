@@ -385,10 +385,10 @@ class DesignSpace:
         size = self.size(scenario)
         return f"{text}: {f'{size:,.0f}' if size < math.inf else f'more than {MOST_LISTED:,}'} plans"
 
-    def size(self, scenario: Scenario, most: int = MOST_LISTED) -> float:
-        """Legal plans; inf where there are more than `most`, as far as that is seen while fields are joined."""
+    def size(self, scenario: Scenario) -> float:
+        """Legal plans, counted without listing them; inf where they are too many for that."""
         try:
-            return float(len(self._legal(scenario, most)[0]))
+            return float(Rules(self.lists, scenario).tables.total)
         except TooManyPlans:
             return math.inf
 
@@ -414,7 +414,7 @@ class DesignSpace:
         if self.combinations <= LOOKED_AT:
             table = np.stack(list(self.plans(scenario).values()), axis=-1)
             return table[np.sort(rng.choice(len(table), min(most, len(table)), replace=False))]
-        if self.combinations > MOST_LISTED and self.size(scenario, MOST_BOUNDED) < math.inf:  # too rare to be met
+        if self.combinations > MOST_LISTED and self.size(scenario) <= MOST_BOUNDED:  # too rare to be met
             numbers = self._legal(scenario)[0]
             numbers = np.sort(rng.choice(numbers, min(most, len(numbers)), replace=False))
             return np.stack(list(self.decoded(numbers).values()), axis=-1)

@@ -21,8 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..core.errors import ConfigError, suggestion
 from ..model.scenario import Scenario
 from ..model.workloads.plan_fields import plan_numbers, words_of
@@ -37,7 +35,6 @@ MAX_CHUNKS = 8  # model chunks of a pipeline stage
 BOX = 8  # devices in which pools of their own are bought
 MOST_BOXES = 16  # of a pool up to which every number of them is a value
 MOST_CUT = 8  # ranks to one expert, a node
-MOST_JOINED = 4_000_000
 MOST_NAMED = 12  # device counts that are named one by one
 
 
@@ -171,7 +168,7 @@ def generated_axes(plan: Mapping[str, Any], scenario: Scenario) -> dict[str, Any
         lists[field] = _of_word(named[field], list(AXES[field](inputs)))
         if field == "prefill_devices":
             inputs = dataclasses.replace(inputs, pools=_counts(lists[field], inputs.devices))
-    lists |= _in_legal_plans(lists, named, scenario)
+    lists |= _in_legal_plans(lists, named, scenario, inputs)
     return lists
 
 
@@ -179,30 +176,43 @@ def _of_word(word: str, values: list[int]) -> list[int]:
     return [each for each in values if word == EVERY or each & (each - 1) == 0]
 
 
-def _in_legal_plans(lists: Mapping[str, Any], named: Mapping[str, str], scenario: Scenario) -> dict[str, list[int]]:
+def _in_legal_plans(
+    lists: Mapping[str, Any], named: Mapping[str, str], scenario: Scenario, inputs: AxisInputs
+) -> dict[str, list[int]]:
     """Values of the named fields that some legal plan has.
 
     Raises:
         ConfigError: none is legal.
     """
     joined = {name: plan_numbers(name, values) for name, values in lists.items() if name not in NEVER_DECIDE}
+    rules, result = Rules(joined, scenario), dict[str, list[int]]()
     try:
-        numbers, refused = Rules(joined, scenario).of_all(MOST_JOINED)
+        for index, name in enumerate(joined):
+            if name in named:
+                result[name] = [lists[name][each] for each in rules.tables.possible(index)]
     except TooManyPlans:
         return {}
-    if not len(numbers):
-        total = math.prod(len(values) for values in joined.values())
-        worst, (field, word) = max(refused, key=lambda rule: refused[rule]), next(iter(named.items()))
-        raise ConfigError(
-            f"space.plan.{field} = {word}: no value is possible: none of {total:,} plans is legal; the rule {worst!r}"
-            f" alone refuses {refused[worst] / total:.0%}"
-        )
-    result: dict[str, list[int]] = {}
-    for name, values in reversed(joined.items()):
-        numbers, index = np.divmod(numbers, len(values))
-        if name in named:
-            result[name] = [lists[name][each] for each in np.unique(index).tolist()]
+    if not all(result.values()):
+        total, refused = math.prod(len(values) for values in joined.values()), rules.refused
+        worst = max(refused, key=lambda rule: refused[rule])
+        why = f"none of {total:,} plans is legal; the rule {worst!r} alone refuses {refused[worst] / total:.0%}"
+        for name in joined:
+            if name not in named and name in AXES and (others := _possible(name, joined, scenario, inputs)):
+                said = f"space.plan.{name} = {list(lists[name])}"
+                raise ConfigError(f"{said}: no value is possible: {why}; possible: {_some(list(map(str, others)))}")
+        field, word = next(iter(named.items()))
+        raise ConfigError(f"space.plan.{field} = {word}: no value is possible: {why}")
     return result
+
+
+def _possible(name: str, lists: Mapping[str, Any], scenario: Scenario, inputs: AxisInputs) -> list[int]:
+    """Values of a field, of all that its rule allows, that some legal plan has beside these lists."""
+    values = list(AXES[name](inputs))
+    try:
+        tables = Rules({**lists, name: plan_numbers(name, values)}, scenario).tables
+        return [values[each] for each in tables.possible(list(lists).index(name))]
+    except TooManyPlans:
+        return []
 
 
 def _inputs(plan: Mapping[str, Any], scenario: Scenario) -> AxisInputs:

@@ -4,6 +4,7 @@ A listed variable is one more field that no rule of the plan looks at.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from jaxtyping import Bool, Int
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace
 from .derivation import Derivation, Refuted
-from .legal_plans import legal_plans
+from .legal_plans import LegalPlans, legal_plans
 from .model_answers import CheckedModel, VerifiedProblem
 
 # Plans that are in no node: each must be equal, in every row and at any hardware, to one that is.
@@ -84,12 +85,28 @@ MOST_COVERED = 1 << 27  # combinations, four bytes each, of which it is written 
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Nodes that leave the same fields open, by the places of the others: sorted keys, and the node of each."""
+
+    shut: tuple[int, ...]
+    keys: Int[np.ndarray, " k"]
+    node: Int[np.ndarray, " k"]
+
+    def nodes(self, index: Int[np.ndarray, "k fields"], sizes: np.ndarray) -> Int[np.ndarray, " k"]:
+        """The node over each plan, -1 where it is none of these."""
+        wanted = _cell(index[:, list(self.shut)], sizes[list(self.shut)])
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[at] == wanted, self.node[at], -1)
+
+
+@dataclass(frozen=True)
 class PlanCover:
     """The plans of a space and the nodes over them.
 
     plans: legal plans, each with every combination of listed values; twins: those of them that no node stands for, each
     equal in every row to one that a node stands for. owner: combination of values -> a node over it, -1 where there is
-    none; None where there are too many to list. exact: every plan was looked up; else combinations of the fields that
+    none; None where there are too many to list. groups: nodes by the fields that they set, of
+    whose plans some are not legal. exact: every plan was looked up; else combinations of the fields that
     no node leaves open.
     """
 
@@ -97,6 +114,8 @@ class PlanCover:
     owner: Int[np.ndarray, " combinations"] | None
     exact: bool
     twins: int = 0
+    groups: tuple["Groups", ...] = ()
+    legal: LegalPlans | None = None
 
     @property
     def distinct(self) -> int:
@@ -105,6 +124,11 @@ class PlanCover:
 
     def nodes(self, certificate: Derivation, index: Int[np.ndarray, "k fields"]) -> Int[np.ndarray, " k"]:
         """A node over each plan, -1 where none is known."""
+        if self.groups:
+            result = np.full(len(index), -1)
+            for each in self.groups:
+                result = np.where(result < 0, each.nodes(index, certificate.sizes), result)
+            return result if self.legal is None else np.where(self.legal.keeps_at(index), result, -1)
         if self.owner is None:
             return np.full(len(index), -1)
         return self.owner[_cell(index, certificate.sizes)]
@@ -134,11 +158,40 @@ def cover(certificate: Derivation, problem: VerifiedProblem, model: CheckedModel
         return PlanCover(1, np.zeros(1, dtype=np.int64), True)
     _every_value(certificate)
     _same_rules(problem)
+    if certificate.ranges:
+        return _every_group(certificate, problem)
     if problem.combinations <= MOST_COVERED:
         return _every_plan(certificate, problem, model)
     if certificate.held:
         return _value_by_value(certificate, problem, model)
     return _every_combination(certificate, problem, model)
+
+
+def _every_group(certificate: Derivation, problem: VerifiedProblem) -> PlanCover:
+    """Cover of plans by nodes that set some fields and leave others entirely open.
+
+    No two of them have a plan in common, and together they have as many legal plans as there are.
+    """
+    low, opened, sizes = certificate.low, certificate.low < certificate.high, certificate.sizes
+    groups, plans = list[Groups](), 0
+    for mask in np.unique(opened, axis=0):
+        mine = np.flatnonzero((opened == mask).all(axis=1))
+        shut = tuple(np.flatnonzero(~mask).tolist())
+        keys = _cell(low[mine][:, list(shut)], sizes[list(shut)])
+        order = np.argsort(keys, kind="stable")
+        if (np.diff(keys[order]) == 0).any():
+            raise Refuted("two nodes stand for the same plans")
+        groups.append(Groups(shut, keys[order], mine[order]))
+        plans += int(problem.legal.completed(low[mine], mask).sum())
+    for one, other in itertools.combinations(groups, 2):
+        both = [field for field in one.shut if field in other.shut]
+        here, there = (_cell(low[each.node][:, both], sizes[both]) for each in (one, other))
+        if np.isin(here, there).any():
+            node = int(one.node[np.argmax(np.isin(here, there))])
+            raise Refuted(f"{certificate.named(node)}: another node stands for some of its plans")
+    if plans != problem.legal.count:
+        raise Refuted(f"nodes stand for {plans:,} of {problem.legal.count:,} legal plans")
+    return PlanCover(plans, None, True, groups=tuple(groups), legal=problem.legal)
 
 
 def _same_space(certificate: Derivation, problem: VerifiedProblem) -> None:

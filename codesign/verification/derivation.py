@@ -50,8 +50,8 @@ class Derivation:
 
     rows: names, the goal's first; plan: field -> its values, those of listed variables (held) behind the plan's own;
     view: of each row, which of a group's plans it is taken at. low, high: places in the fields' values that a node
-    stands for; best: of each view. u, sharpness: points. node, point, row, weight: the terms of the nodes' weighted
-    sums of tangents.
+    stands for; best: of each view. ranges: a field is open entirely or not at all, and rows have ranges. u, sharpness:
+    points. node, point, row, weight: the terms of the nodes' weighted sums of tangents.
     """
 
     claim: StatedClaim
@@ -69,6 +69,7 @@ class Derivation:
     point: Int[np.ndarray, " cuts"]
     row: Int[np.ndarray, " cuts"]
     weight: Float[np.ndarray, " cuts"]
+    ranges: bool = False
 
     @property
     def sizes(self) -> np.ndarray:
@@ -106,6 +107,7 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
         held = dict(header.get("held") or {})
         listed = dict(header["plan"]) | held
         plan = {str(name): np.asarray(values, dtype=float) for name, values in listed.items()}
+        ranges = header.get("ranges", False)
         views, counts = dict[str, list[Any]](header["views"]), dict[str, Any](header["counts"])
         version = header["version"]
         if any(values.ndim != 1 or not np.isfinite(values).all() for values in plan.values()):
@@ -113,6 +115,8 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
         views = {str(int(number)): [str(name) for name in names] for number, names in views.items()}
         if sorted(map(int, views)) != list(range(len(views))):
             raise ValueError("views are not numbered from 0")
+        if not isinstance(ranges, bool):
+            raise ValueError(f"ranges is {ranges!r}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Refuted(f"certificate.json cannot be read: {type(error).__name__} {error}") from error
     if version != VERSION:
@@ -134,6 +138,7 @@ def derivation_of(header: Mapping[str, Any], tables: Mapping[str, Mapping[str, n
         column_table(cuts, ["point"], "cuts", int)[:, 0],
         column_table(cuts, ["row"], "cuts", int)[:, 0],
         column_table(cuts, ["weight"], "cuts", float)[:, 0],
+        ranges,
     )  # fmt: skip
     _check(result)
     return result
@@ -266,6 +271,11 @@ def _check(derivation: Derivation) -> None:
     plan_fields = len(derivation.plan) - len(derivation.held)
     if (derivation.low[:, plan_fields:] != derivation.high[:, plan_fields:]).any():
         raise Refuted("nodes.parquet: a node leaves a listed variable open: each must be of one value")
+    if derivation.ranges and (derivation.variables or derivation.held or len(derivation.best) > 1):
+        raise Refuted("certificate.json: ranges bound plans that nothing else varies with, and have no views")
+    some = (derivation.low < derivation.high) & ((derivation.low > 0) | (derivation.high < derivation.sizes - 1))
+    if derivation.ranges and some.any():
+        raise Refuted(f"node {np.argmax(some.any(axis=1))}: leaves some values of a field open, and ranges need all")
     inside = (derivation.low >= 0) & (derivation.low <= derivation.high) & (derivation.high < derivation.sizes)
     inside &= ((derivation.best >= derivation.low) & (derivation.best <= derivation.high)).all(axis=0)
     wrong = np.flatnonzero(~inside.all(axis=1))

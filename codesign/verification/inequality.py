@@ -20,6 +20,7 @@ times their own slopes. The shares have the relative error of the row's parts, a
 cancels, and the slopes of one operation are its exponents, some units large. So a slope is off by no more than the row
 is, times the sum of the slopes' sizes; twice that is allowed, and never less than this.
 """
+BEYOND = 1e3  # log of a number that no row is beyond but where nothing bounds it
 TOGETHER = 1 << 15  # tangents whose rows are in memory at a time
 SINGLE = 1e-6  # by which the goal's weights may miss 1 before they are scaled: they are kept in single precision
 
@@ -69,8 +70,12 @@ def derive(certificate: Derivation, model: CheckedModel, report: Callable[[int, 
     single = (certificate.low == certificate.high).all(axis=1)
     view = np.where(single[certificate.node], 0, view)
     wanted = np.stack([certificate.node, view, certificate.point], axis=-1)
+    by_ranges = np.flatnonzero(~single[certificate.node]) if certificate.ranges else np.zeros(0, dtype=int)
+    wanted[by_ranges] = -1
     calls, call = np.unique(wanted, axis=0, return_inverse=True)
     call = call.reshape(-1)
+    if len(by_ranges):  # is the first of the calls, and none
+        calls, call = calls[1:], call - 1
     by_call = np.argsort(call, kind="stable")
     value, slope = np.zeros(len(call)), np.zeros((len(call), len(certificate.variables)))
     report(0, len(calls))
@@ -87,7 +92,16 @@ def derive(certificate: Derivation, model: CheckedModel, report: Callable[[int, 
         ends = np.searchsorted(call, (first, first + len(there)), sorter=by_call)
         cuts = by_call[slice(*ends)]
         value[cuts], slope[cuts] = values[call[cuts] - first, cut_row[cuts]], slopes[call[cuts] - first, cut_row[cuts]]
+    if len(by_ranges):
+        value[by_ranges] = _of_ranges(certificate, model, ~single)[certificate.node[by_ranges], cut_row[by_ranges]]
     return _added(certificate, model, cut_row, value, slope)
+
+
+def _of_ranges(certificate: Derivation, model: CheckedModel, groups: np.ndarray) -> Float[np.ndarray, "nodes rows"]:
+    """Least of each row over the plans of the nodes that are groups; what is beyond all numbers is as large as any."""
+    some, result = np.flatnonzero(groups), np.full((len(groups), len(model.names)), np.nan)
+    result[some] = np.clip(model.least(certificate.low[some], certificate.high[some]), -BEYOND, BEYOND)
+    return result
 
 
 def rows_in(certificate: Derivation, model: CheckedModel) -> np.ndarray:

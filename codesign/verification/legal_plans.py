@@ -23,6 +23,7 @@ from .derivation import Refuted
 TESTED = (
     10_000  # random combinations, each value of each field equally often, for which all rules are evaluated plainly
 )
+SUMMED = 64  # groups whose legal plans are counted at once
 PART = 1 << 16  # combinations for which a rule is evaluated at once
 MOST_COMBINATIONS = 1 << 24  # of the fields of one rule
 _plainly: Any = jit(jax.vmap(violations, in_axes=(None, 0)))
@@ -70,12 +71,54 @@ class LegalPlans:
     @functools.cached_property
     def count(self) -> int:
         """Legal plans, exactly: fields are summed out one by one, so no combination of all of them is written down."""
-        terms: list[Any] = []
-        for rule, fields in self._reach.items():
-            terms += [self._rules[rule].astype(np.int64), list(fields)]
+        terms = self._terms
         summed = {field for fields in self._reach.values() for field in fields}
         free = math.prod(size for field, size in enumerate(self.sizes) if field not in summed)
         return free * (int(cast(Any, np.einsum)(*terms, [], optimize="greedy")) if terms else 1)
+
+    @functools.cached_property
+    def possible(self) -> list[Int[np.ndarray, " values"]]:
+        """Places of the values, of each field, that some legal plan has."""
+        result = list[np.ndarray]()
+        for field, size in enumerate(self.sizes):
+            there = np.ones(size, dtype=bool)
+            if any(field in fields for fields in self._reach.values()):
+                there = cast(Any, np.einsum)(*self._terms, [field], optimize="greedy") > 0
+            result.append(np.flatnonzero(there))
+        return result
+
+    def rules_of(self, places: Sequence[np.ndarray]) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """(fields, whether values keep a rule) of each rule, of these places alone."""
+        return [
+            (fields, self._rules[rule][np.ix_(*(places[field] for field in fields))] if fields else self._rules[rule])
+            for rule, fields in self._reach.items()
+        ]
+
+    def completed(
+        self, index: Int[np.ndarray, "k fields"], opened: Bool[np.ndarray, " fields"]
+    ) -> Int[np.ndarray, " k"]:
+        """Legal plans of each group whose closed fields have these places and whose open ones any."""
+        counts, batch = [np.zeros(0, dtype=np.int64)], len(self.sizes)
+        rules = [(self._rules[rule], fields) for rule, fields in self._reach.items()]
+        ruled = {field for _, fields in rules for field in fields}
+        free = math.prod(size for field, size in enumerate(self.sizes) if opened[field] and field not in ruled)
+        for first in range(0, len(index), SUMMED):
+            part, terms = index[first : first + SUMMED], list[Any]()
+            for table, fields in rules:
+                left = [field for field in fields if opened[field]]
+                closed_first = np.moveaxis(table, [fields.index(field) for field in left], range(-len(left), 0))
+                at = tuple(part[:, field] for field in fields if not opened[field])
+                there = closed_first[at] if at else np.broadcast_to(closed_first, (len(part), *closed_first.shape))
+                terms += [there.astype(np.int64), [batch, *left]]
+            ones = np.full(len(part), free, dtype=np.int64)
+            counts.append(cast(Any, np.einsum)(ones, [batch], *terms, [batch], optimize="greedy"))
+        return np.concatenate(counts)
+
+    @property
+    def _terms(self) -> list[Any]:
+        return [
+            term for rule, fields in self._reach.items() for term in (self._rules[rule].astype(np.int64), [*fields])
+        ]
 
     def flags(self) -> Bool[np.ndarray, " combinations"]:
         """True for each combination that is legal, in the order of their numbers."""
@@ -99,7 +142,7 @@ class LegalPlans:
             number = np.sort(rng.choice(legal, min(most, len(legal)), replace=False))
             return np.stack([*self.values(number).values(), np.zeros(len(number))], axis=-1)[:, :-1]
         index = self._stratified(rng, 64 * most)
-        return np.unique(self._table(index[self._legal_at(index)][:most]), axis=0)
+        return np.unique(self._table(index[self.keeps_at(index)][:most]), axis=0)
 
     def check(self, rng: np.random.Generator) -> int:
         """Compare with all rules, evaluated plainly for random combinations; says how many.
@@ -113,7 +156,7 @@ class LegalPlans:
         table = self._table(index)
         result: dict[str, jax.Array] = _plainly(self.scenario, dict(zip(self.lists, table.T, strict=True)))
         plain = np.all([np.broadcast_to(np.asarray(value) <= 0, len(index)) for value in result.values()], axis=0)
-        wrong = np.flatnonzero(plain != self._legal_at(index))
+        wrong = np.flatnonzero(plain != self.keeps_at(index))
         if len(wrong):
             words = ", ".join(f"{name} {value:g}" for name, value in zip(self.lists, table[wrong[0]], strict=True))
             raise Refuted(f"whether the plan {words} is legal depends on how its rules are evaluated")
@@ -122,7 +165,7 @@ class LegalPlans:
     def keeps(self, columns: Mapping[str, np.ndarray]) -> Bool[np.ndarray, " plans"]:
         """True for plans, by the values of their fields, that keep every rule."""
         index = [np.searchsorted(values, columns[name]) for name, values in self.lists.items()]
-        return self._legal_at(np.stack(index, axis=-1)) if index else np.ones(1, dtype=bool)
+        return self.keeps_at(np.stack(index, axis=-1)) if index else np.ones(1, dtype=bool)
 
     def _stratified(self, rng: np.random.Generator, count: int) -> Int[np.ndarray, "count fields"]:
         """Random combinations in which each value of each field comes equally often, as far as that goes."""
@@ -132,7 +175,7 @@ class LegalPlans:
     def _table(self, index: Int[np.ndarray, "k fields"]) -> Float[np.ndarray, "k fields"]:
         return np.stack([values[index[:, j]] for j, values in enumerate(self.lists.values())], axis=-1)
 
-    def _legal_at(self, index: Int[np.ndarray, "k fields"]) -> Bool[np.ndarray, " k"]:
+    def keeps_at(self, index: Int[np.ndarray, "k fields"]) -> Bool[np.ndarray, " k"]:
         """True for combinations, by the places of their values, that keep every rule."""
         legal = np.ones(len(index), dtype=bool)
         for rule, fields in self._reach.items():

@@ -20,7 +20,17 @@ from ..curvature import TOLERATED, Judgement, judge
 from ..jaxprs.control_flow import LOOPS
 from ..model.metrics import Metrics, evaluate
 from ..model.scenario import Scenario
-from ..staging import Points, Running, classes_of_plans, flatten, reserve_shares, row_program, running, tight_tiers
+from ..staging import (
+    PlanRanges,
+    Points,
+    Running,
+    classes_of_plans,
+    flatten,
+    reserve_shares,
+    row_program,
+    running,
+    tight_tiers,
+)
 from ..study.design_space import DesignSpace
 from ..study.objective import Objective
 from .derivation import GOAL
@@ -336,6 +346,30 @@ class CheckedModel:
                 done += len(value)
                 report(done)
         return values, slopes
+
+    def least(
+        self, low: Int[np.ndarray, "nodes fields"], high: Int[np.ndarray, "nodes fields"]
+    ) -> Float[np.ndarray, "nodes rows"]:
+        """Least of each row over the legal plans of nodes whose fields have one value or any.
+
+        Fields keep the values that some legal plan has; a node with another has no legal plan, and no row is finite.
+        """
+        places = self.problem.legal.possible
+        lists = {name: each[some] for (name, each), some in zip(self.problem.lists.items(), places, strict=True)}
+        result, codes, legal = np.full((len(low), len(self.names)), np.inf), np.zeros_like(low), low < high
+        if not all(map(len, places)):
+            return result
+        for number, some in enumerate(places):
+            at = np.minimum(np.searchsorted(some, low[:, number]), len(some) - 1)
+            codes[:, number] = at
+            legal[:, number] |= some[at] == low[:, number]
+        ranges = PlanRanges(self.program, self.problem.scenario, lists, self.problem.legal.rules_of(places))
+        for mask in np.unique(low < high, axis=0):
+            mine = np.flatnonzero(((low < high) == mask).all(axis=1) & legal.all(axis=1))
+            least = ranges.least(codes[mine], frozenset(np.flatnonzero(mask).tolist()))
+            result[mine] = least[:, self._order]
+        self.evaluated += len(low)
+        return result
 
     def _parts(self, count: int) -> list[slice]:
         """Blocks of so many points."""

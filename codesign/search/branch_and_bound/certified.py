@@ -352,7 +352,7 @@ class Certified(AbstractSearch):
             ConfigError: see `refuse`.
         """
         self.refuse(problem)
-        maker = RowsOfProblem(self.batch_size, seed)
+        maker = RowsOfProblem(self.batch_size, seed, ranges=self.runner is None)
         return self.search(maker(problem), problem.wanted, seed, report, maker=maker)
 
     def refuse(self, problem: Problem) -> None:
@@ -444,12 +444,16 @@ class Certified(AbstractSearch):
         return cls(gap=1e-3, convexity_samples=64, batch_size=64)
 
 
+HUGE = 700.0  # log of a gap beyond which float64 has no number
+
+
 def in_values(report: Report, wanted: GoalQuantity) -> Report:
     """Progress in values of the goal instead of logs."""
 
     def scaled_report(progress: Progress) -> None:
         best = math.exp(wanted.sign * progress.best)
-        report(replace(progress, best=best, gap=math.expm1(progress.gap), goal=wanted.name))
+        gap = math.expm1(progress.gap) if progress.gap < HUGE or math.isnan(progress.gap) else math.inf
+        report(replace(progress, best=best, gap=gap, goal=wanted.name))
 
     return scaled_report
 

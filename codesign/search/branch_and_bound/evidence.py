@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from ..base import Evidence
 from .model_oracle import AbstractModelOracle
 from .node_relaxation import GroupOracle
+from .range_oracle import RangeOracle
 
 KINDS = {"round": np.int16, "node": np.int32, "point": np.int32, "row": np.int16, "weight": np.float64}
 VERSION = 1  # of the layout of `Evidence`
@@ -255,10 +256,14 @@ def nodes_of(oracle: AbstractModelOracle, nodes: np.ndarray) -> tuple[dict[str, 
     lists = {name: np.unique(oracle.problem.space.lists[name]) for name in fields}
     header: dict[str, Any] = {"plan": {name: values.tolist() for name, values in lists.items()}, "views": {}}
     columns: dict[str, np.ndarray] = {"number": np.arange(len(nodes), dtype=np.int32)}
-    table = oracle.columns(nodes)  # of a group, the first value of each range
+    first = last = oracle.columns(nodes)  # of a group, the first value of each range
+    if isinstance(oracle, RangeOracle):
+        header["ranges"] = True
+        first, last = oracle.ends(nodes)
     for name in fields:
-        low = np.searchsorted(lists[name], table[name]).astype(np.int32)
-        columns |= {f"low.{name}": low, f"high.{name}": low.copy()}
+        columns[f"low.{name}"], columns[f"high.{name}"] = (
+            np.searchsorted(lists[name], table[name]).astype(np.int32) for table in (first, last)
+        )
     if not isinstance(oracle, GroupOracle):
         return header, columns
     tree = oracle.tree

@@ -7,6 +7,7 @@ and its tangents bound all of them. Groups that may hold the optimum are split u
 Source: see docs/optimisation.md, section 4.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,9 +20,11 @@ from ...curvature import Judgement, judge
 from ...model.scenario import Scenario
 from ...staging import distinct_plans, fields_without_rules
 from ...study.design_space import MOST_BOUNDED, MOST_LISTED, DesignSpace
+from ...study.feasible_plans import TooManyPlans
 from ..base import Problem
 from .model_oracle import AbstractModelOracle, Oracle
 from .oracle import Rows, Tangents, relayed
+from .range_oracle import RangeOracle
 
 # Plans as leaves of trees: groups of plans that agree in most fields and leave others open within a range.
 #
@@ -409,13 +412,14 @@ def _best_of_ranges(*below: np.ndarray) -> np.ndarray:
     return best
 
 
+WORTH_RANGES = 1 << 18  # legal plans from which on they are bounded by ranges where nothing but the plan varies
 WORTH_GROUPING = 20_000  # combinations below which every plan is bounded by itself
 MOST_CHECKED = 1 << 27  # combinations of which `codesign verify` writes down what stands for them
 MOST_ROOTS = 5_000_000  # combinations of ungrouped fields up to which orders must be proven to be used
 TRIED = 200_000  # legal plans that are tried where not even the groups can be listed
 
 
-def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> AbstractModelOracle:
+def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0, *, ranges: bool = False) -> AbstractModelOracle:
     """An oracle over all legal plans, in groups where they are many.
 
     Raises:
@@ -423,6 +427,11 @@ def oracle_for(problem: Problem, rows: Rows, block: int, seed: int = 0) -> Abstr
     """
     if problem.space.combinations < WORTH_GROUPING:
         return Oracle(problem, rows, block)
+    if ranges and not problem.space.names and problem.space.size(problem.scenario) >= WORTH_RANGES:
+        with contextlib.suppress(TooManyPlans):
+            oracle = RangeOracle(problem, rows, block, seed)
+            if oracle.bounds:
+                return oracle
     return GroupOracle(problem, rows, block, seed)
 
 
@@ -464,7 +473,7 @@ class GroupOracle(AbstractModelOracle):
         outer = DesignSpace({name: values for name, values in space.plan.items() if name not in free})
         fixed = replace(scenario, {f"plan.{name}": float(values[0]) for name, values in self._free.items()})
         few = outer.combinations <= MOST_LISTED
-        if few or outer.size(fixed, MOST_BOUNDED) <= MOST_BOUNDED:
+        if few or outer.size(fixed) <= MOST_BOUNDED:
             legal = outer.plans(fixed) if outer.plan else {}
             many = f"{space.combinations:,} combinations of plan values are too many for a proof that can be checked"
             why = "" if few or space.combinations <= MOST_CHECKED else f"{many}; all that are legal were searched"

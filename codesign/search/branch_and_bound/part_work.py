@@ -167,14 +167,18 @@ SHARES = 4  # parts of each worker at the least, so that none waits long for the
 
 @dataclass(frozen=True)
 class RowsOfProblem:
-    """The rows of the problem itself, plans in groups where they are many."""
+    """The rows of the problem itself, plans in groups where they are many.
+
+    ranges: groups may be bounded by ranges, which are wider over all plans than over a part of them: not in parts.
+    """
 
     block: int
     seed: int
+    ranges: bool = True
 
     def __call__(self, problem: Problem) -> AbstractModelOracle:
         """See `oracle_for`."""
-        return oracle_for(problem, rows_of(problem), self.block, self.seed)
+        return oracle_for(problem, rows_of(problem), self.block, self.seed, ranges=self.ranges)
 
 
 class PartWork(AbstractSentWork):
