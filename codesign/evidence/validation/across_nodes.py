@@ -46,38 +46,42 @@ HELD = 1e-3  # of a squared log step from these: what rows do not tell stays the
 SOFT = 0.1  # log error from which on a row counts by its size, no more by its square
 FEWEST = 20
 FURTHEST = 6.0  # log steps from these
-RESTARTS = 2  # of a simplex that shrank on a ridge
 COLUMNS = ("link", "node", "processors", "experts", "arrivals", "measured_s", *(f"{name}_bytes" for name in COUNTED))
 
 
 def _of(values: np.ndarray, counted: str) -> Exchange:
-    logs, powers = np.split(values, [len(POSITIVE)])
-    return Exchange._make((*np.exp(logs), *powers, counted))
+    return Exchange._make((*np.exp(values[: len(POSITIVE)]), *values[len(POSITIVE) :], counted))
 
 
 def fit_exchange(rows: pd.DataFrame) -> Exchange:
     """Least mean absolute log error on `measured_s`, of the three ways to count bytes the best."""
     held = np.array([*np.log(list(POSITIVE.values())), *POWERS.values()])
     columns = {name: rows[name].to_numpy(dtype=float) for name in COLUMNS}  # a frame costs ten times its numbers
+    machines = np.stack([columns[name] for name in ("link", "node", "processors")])
+    (link, node, processors), machine = np.unique(machines, axis=1, return_inverse=True)  # few: powers are dear
     weight = np.sqrt(HELD * len(rows))
 
     def missed(values: np.ndarray, counted: str) -> np.ndarray:
-        return np.log(_of(values, counted).seconds(columns) / columns["measured_s"])
+        tried = _of(values, counted)
+        start_s, rate = tried.start_s(link, node)[machine], tried.rate(link, processors)[machine]
+        return np.log(tried.sum_s(columns, start_s, rate) / columns["measured_s"])
 
     def loss(values: np.ndarray, counted: str) -> float:
-        return float(np.mean(np.abs(missed(values, counted))) + HELD * np.sum((values - held) ** 2))
+        log, step = np.abs(missed(values, counted)), values - held
+        return float(log.sum() / len(log) + HELD * (step @ step))
 
     def near(values: np.ndarray, counted: str) -> np.ndarray:
         return np.concatenate([missed(values, counted), weight * (values - held)])
 
-    tried = []
+    def closer(values: np.ndarray, counted: str) -> np.ndarray:
+        return minimize(loss, values, args=(counted,), method="Nelder-Mead", options={"maxfev": 800}).x
+
+    reach, tried = (held - FURTHEST, held + FURTHEST), dict[str, np.ndarray]()
     for counted in COUNTED:
-        reach = (held - FURTHEST, held + FURTHEST)
-        result = least_squares(near, held, bounds=reach, args=(counted,), loss="soft_l1", f_scale=SOFT).x
-        for _ in range(RESTARTS):
-            result = minimize(loss, result, args=(counted,), method="Nelder-Mead", options={"maxfev": 800}).x
-        tried.append((loss(result, counted), counted, result))
-    _, counted, values = min(tried, key=lambda one: one[0])
+        squares = least_squares(near, held, bounds=reach, args=(counted,), loss="soft_l1", f_scale=SOFT).x
+        tried[counted] = closer(squares, counted)
+    counted = min(tried, key=lambda name: loss(tried[name], name))
+    values = closer(tried[counted], counted)  # a simplex that shrank on a ridge begins anew
     *numbers, _ = _of(values, counted)
     return Exchange._make((*(float(f"{value:.4g}") for value in numbers), counted))
 

@@ -19,7 +19,7 @@ from ...model.hardware import AbstractKernel
 from ...model.metrics import Metrics, cache_room, cache_tokens, evaluate
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import DenseFeedForward, GroupedQueryAttention, Transformer
-from ...model.workloads.continuous import AbstractContinuousServing
+from ...model.workloads.continuous import AbstractContinuousServing, SupportedLayouts
 from ..calibration.constants import REFERENCE, build
 from ..calibration.gpus import accelerator_of, accelerators
 from .measured_kernels import left_out
@@ -27,7 +27,7 @@ from .vectorise import Form, Sheet, anonymous, batches, form_of, grouped, vector
 
 __all__ = [
     "NEMO_MODELS", "RUNS", "PricedRun", "accelerator_option", "board_cluster", "command", "configured_model",
-    "left_out_cluster", "measured_cluster", "megatron_model", "model_of", "mpt_model",
+    "left_out_cluster", "measured_cluster", "megatron_model", "metrics_of", "model_of", "mpt_model",
     "option_of", "predicted", "scenarios_of",
 ]  # fmt: skip
 
@@ -71,12 +71,13 @@ def predicted(runs: Sequence[PricedRun], metrics: Sequence[str], *, named: bool 
     Args:
         runs: what is priced.
         metrics: of `evaluate`; times and rates alone unless `named`.
-        named: keep the names of devices and models: joules and dollars are then known, and each is a program.
+        named: keep the names of devices and models, and the layouts that an engine runs: joules, dollars and `RUNS` are
+            then known, and each is a program.
 
     Raises:
         ConfigError: a run that cannot be composed.
     """
-    result = grouped(batches(scenarios_of(runs, named=named)), _told(tuple(metrics)))
+    result = grouped(batches(scenarios_of(runs, named=named)), metrics_of(*metrics))
     return dict(zip(metrics, result, strict=True))
 
 
@@ -111,9 +112,10 @@ def _unnamed(one: Scenario, energies: bool = False) -> Scenario:
     """Copy with the same numbers under no names, so that rows of all devices and models are few programs."""
     work: Any = one.workload
     cluster, precision = anonymous(one.cluster, work.precision, energies=energies)
-    return replace(
-        one, cluster=cluster, workload=replace(work, precision=precision, model=replace(work.model, name=""))
-    )
+    plain: dict[str, Any] = {"precision": precision, "model": replace(work.model, name="")}
+    if isinstance(work, AbstractContinuousServing):  # which layouts an engine runs is a rule, and no time
+        plain["layouts"] = SupportedLayouts()
+    return replace(one, cluster=cluster, workload=replace(work, **plain))
 
 
 def memory_of(one: Scenario, found: Metrics) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def memory_of(one: Scenario, found: Metrics) -> dict[str, Any]:
     return told
 
 
-def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
+def metrics_of(*metrics: str) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
     """Vectorised function from stacked scenarios to these metrics."""
     if metrics not in _programs:
 

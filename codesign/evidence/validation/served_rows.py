@@ -19,7 +19,7 @@ from ...config.model_names import hub_names
 from ...config.parts_built import published
 from ...core.errors import ConfigError
 from ...core.json_yaml import read_yaml
-from ...model.scenario import Cluster, Scenario
+from ...model.scenario import Cluster
 from ...model.workloads import ContinuousServing, Precision, Transformer
 from ...model.workloads.number_formats import everywhere
 from ...model.workloads.steady_state import RoomTaken, fitting
@@ -348,19 +348,7 @@ def stored_serving() -> dict[str, dict[str, float]]:
     return {engine: dict(constants) for engine, constants in data.items() if engine != "provenance"}
 
 
-def _times(one: Scenario):
-    """First token, and between tokens: as `evaluate` says, without memory and money."""
-    layout, job = one.layout, one.workload
-    assert isinstance(job, ContinuousServing)
-    ops = job.lower(layout)
-    costs = one.cluster.price(ops, layout, job.repeats(layout))
-    priced = list(zip(ops, costs, strict=True))
-    extra = job.timeline(priced, layout).extra
-    return extra["ttft_s"], extra["tpot_s"]
-
-
-timed = vectorised(_times)
-"""Stacked scenarios -> seconds to the first token, and between tokens."""
+TIMES = "ttft_s", "tpot_s"
 
 
 def service(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Service:
@@ -375,8 +363,7 @@ def service(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Service:
     """
     queued = np.zeros(len(jobs)) if crowded is None else crowded
     runs = [run_of(job, float(more)) for job, more in zip(jobs, queued, strict=True)]
-    times = predicted(runs, ["ttft_s", "tpot_s"])
-    return Service(times["ttft_s"], times["tpot_s"])
+    return Service(*predicted(runs, TIMES).values())
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Overhead of serving engines over kernels and all-reduce: eight constants each, of served models at a concurrency.
 
-Least squares in logarithms over the model itself (`served_rows.timed`): every trial prices all rows of an engine anew.
+Least squares in logarithms over the model itself (`row_overrides.metrics_of`): every trial prices all rows of an engine anew.
 kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
 models do not follow. Errors beyond `FARTHEST` count little: runs with speculation are not marked as such. Kept in
 `conf/calibration/frameworks/serving.yaml`.
@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 import yaml
 from scipy.optimize import least_squares
 
+from ...core.fields import get_path, replace
 from ...model.scenario import Scenario
 from ..calibration.constants import provenance_lines, publish
-from .row_overrides import scenarios_of
-from .served_rows import BANDS, Job, Service, in_room, jobs_of, run_of, timed
+from .row_overrides import metrics_of, scenarios_of
+from .served_rows import BANDS, TIMES, Job, Service, in_room, jobs_of, run_of
 from .vectorise import Batch, batches, grouped
 
 __all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "left_out", "weights_of"]
@@ -65,7 +65,7 @@ class SeenRows(NamedTuple):
         def with_constants(scenarios: Scenario) -> Scenario:
             return _with_constants(scenarios, FittedEngine(*engine))
 
-        first, between = grouped(self.scenarios, timed, with_constants)
+        first, between = grouped(self.scenarios, metrics_of(*TIMES), with_constants)
         return Service(first, between)
 
     def missed(self, engine: Sequence[float]) -> np.ndarray:
@@ -77,15 +77,8 @@ class SeenRows(NamedTuple):
 
 def _with_constants(scenarios: Scenario, engine: FittedEngine) -> Scenario:
     """Stacked scenarios with these constants in every row."""
-    for name, value in engine._asdict().items():
-        inside = name in OF_CLIENTS
-
-        def place(one: Scenario, name: str = name, inside: bool = inside) -> Any:
-            work: Any = one.workload
-            return getattr(work.clients if inside else work, name)
-
-        scenarios = eqx.tree_at(place, scenarios, np.full_like(place(scenarios), value))
-    return scenarios
+    paths = {f"workload.{'clients.' if name in OF_CLIENTS else ''}{name}": value for name, value in engine._asdict().items()}
+    return replace(scenarios, {path: np.full_like(get_path(scenarios, path), value) for path, value in paths.items()})
 
 
 def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_s: np.ndarray) -> SeenRows:
