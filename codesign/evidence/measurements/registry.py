@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from .schema import EVERYTHING, Check, Schema, flag, number, text, whole, word
+from .schema import Check, Schema, flag, number, text, whole, word
 
 # Tables of single kernels and of memory.
 
@@ -161,28 +161,7 @@ PRICES = Schema(
     why="prices; they are sources of the configuration", carried=("date", "source"),
 )  # fmt: skip
 
-APP = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
-COUNTS = ("num_procs", "tensor_par", "pipeline_par", "data_par", "batch_size", "microbatch_size",
-          "pipeline_interleaving")  # fmt: skip
-SWITCHES = ("fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap", "weight_offload",
-            "activations_offload", "optimizer_offload", "training")  # fmt: skip
-CHOICES = ("datatype", "attention_type", "activation_recompute", "tensor_par_comm_type", "tensor_par_overlap")
-ANSWERS = (
-    "proc_mem_tier1_cap_req", "proc_mem_tier2_cap_req", "fw_time", "bw_time", "recompute_time", "optim_step_time",
-    "bubble_time", "tp_comm_exposed_time", "recomm_exposed_time", "pp_comm_exposed_time", "dp_comm_exposed_time",
-)  # fmt: skip
-CALCULON = Schema(
-    "calculon", "runs of Calculon with their inputs",
-    (text("id", "of the run"), text("system", "of Calculon"), *(whole(f"app_{name}", "of the model") for name in APP),
-     *(whole(f"exe_{name}", "of the execution") for name in COUNTS),
-     *(whole(f"exe_{name}_par_net", "which network", 1.0, zero=True) for name in ("tensor", "pipeline", "data")),
-     *(flag(f"exe_{name}", "of the execution") for name in SWITCHES),
-     *(text(f"exe_{name}", "of the execution") for name in CHOICES), number("total_time", "s", "Calculon's answer"),
-     *(number(name, "bytes" if name.startswith("proc") else "s", "Calculon's answer", zero=True).if_there()
-       for name in ANSWERS)),
-    suite="calculon", carried=EVERYTHING,
-)  # fmt: skip
-MACHINE_KINDS = (BOARD, SERVED, PEAKS, MANIFEST, ENERGIES, SYSTEMS, PRICES, CALCULON)
+MACHINE_KINDS = (BOARD, SERVED, PEAKS, MANIFEST, ENERGIES, SYSTEMS, PRICES)
 
 
 # Tables of collectives and of the exchange of experts.

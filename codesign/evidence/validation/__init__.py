@@ -14,7 +14,7 @@ from ..measurements import survey, unread
 from ..measurements.folder import FoundTable, Survey, as_folder, files
 from .across_nodes import ACROSS, EXCHANGE, calibrate_exchange
 from .compared_runs import commands, compared, run_rows, scored
-from .end_to_end import CALCULON, INFERENCE, MLPERF_TRAINING, TRAINING
+from .end_to_end import INFERENCE, MLPERF_TRAINING, TRAINING
 from .measured_kernels import COLLECTIVES, KERNELS, UNFITTED
 from .measured_runs import run_tables
 from .power import POWER
@@ -31,23 +31,20 @@ from .served_suites import (
 )
 
 if TYPE_CHECKING:  # peers, papers and what few ask for
-    from . import calculon as calculon
     from . import published_training as published_training
     from .framework import adjustment as adjustment
     from .row_overrides import measured_cluster as measured_cluster
-    from .vectorise import at_many as at_many
 else:
     __getattr__, _ = lazily(__name__)
 
 __all__ = [
-    "SUITES", "Suite", "adjustment", "at_many", "calculon", "calibrate_frameworks", "measured_cluster",
-    "published_training", "validate",
+    "SUITES", "Suite", "adjustment", "calibrate_frameworks", "measured_cluster", "published_training", "validate",
 ]  # fmt: skip
 
 READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder
 SUITES: tuple[Suite, ...] = (
     KERNELS, COLLECTIVES, UNFITTED, ACROSS, EXCHANGE, TRAINING, MLPERF_TRAINING, INFERENCE, THROUGHPUT, CLOSED_LOOP,
-    DISAGGREGATED, OPEN_LOOP, POWER, CALCULON,
+    DISAGGREGATED, OPEN_LOOP, POWER,
 )  # fmt: skip
 
 

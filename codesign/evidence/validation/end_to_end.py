@@ -167,19 +167,6 @@ def run_mlperf(directory: Path, messages: list[str]) -> list[Row]:
 MLPERF_TRAINING = Suite("MLPerf training", ("mlperf_training",), run_mlperf)
 
 
-# The peer model as a suite.
-
-
-def run_calculon(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of every table of Calculon runs below a folder."""
-    from .calculon import run  # compiles a scenario: only where there are runs
-
-    return [row for table in tables(directory, "calculon") for row in run(table.path)]
-
-
-CALCULON = Suite("calculon", ("calculon",), run_calculon)
-
-
 SHORT = {  # sources by the name of their file; any other is called by that
     "korthikanti2022_recompute": "Korthikanti 2022",
     "megatron_sc21": "Megatron SC21",

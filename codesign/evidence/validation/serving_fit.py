@@ -77,7 +77,9 @@ class SeenRows(NamedTuple):
 
 def _with_constants(scenarios: Scenario, engine: FittedEngine) -> Scenario:
     """Stacked scenarios with these constants in every row."""
-    paths = {f"workload.{'clients.' if name in OF_CLIENTS else ''}{name}": value for name, value in engine._asdict().items()}
+    paths = {
+        f"workload.{'clients.' if name in OF_CLIENTS else ''}{name}": value for name, value in engine._asdict().items()
+    }
     return replace(scenarios, {path: np.full_like(get_path(scenarios, path), value) for path, value in paths.items()})
 
 

@@ -1,6 +1,6 @@
 """The peer model Calculon [isaev2023] through configuration: its runs, priced by this package's own model.
 
-    python -m codesign.evidence.validation.calculon DIR      each run with its errors
+    python -m _lib.calculon DIR, in `experiments/`      each run with its errors
 
 What Calculon does                                          where it is said here
 ----------------------------------------------------------  ------------------------------------------------------------
@@ -36,17 +36,17 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from ...config import scenario_from_config
-from ...core.errors import ConfigError, DataError, suggestion
-from ...core.fields import replace
-from ...core.smooth import at_least, at_most, floor, ratio
-from ...model.metrics import evaluate, priced_ops
-from ...model.scenario import Cluster, Scenario
-from ...model.workloads import CommOp, ComputeOp, Plan, Training
-from ...model.workloads.schedule import Pass, Priced, one_pass, total
-from ..measurements import SCHEMAS
-from ..measurements import schema as reader
-from .vectorise import at_many
+from codesign.config import scenario_from_config
+from codesign.core.errors import ConfigError, DataError, suggestion
+from codesign.core.fields import replace
+from codesign.core.smooth import at_least, at_most, floor, ratio
+from codesign.evidence.measurements import schema as reader
+from codesign.evidence.measurements.schema import EVERYTHING, Schema, flag, number, text, whole
+from codesign.model.metrics import evaluate, priced_ops
+from codesign.model.scenario import Cluster, Scenario
+from codesign.model.workloads import CommOp, ComputeOp, Plan, Training
+from codesign.model.workloads.schedule import Pass, Priced, one_pass, total
+from codesign.staging import at_many
 
 __all__ = [
     "QUANTITIES", "errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run",
@@ -165,6 +165,22 @@ QUANTITIES = {
 """Compared quantities and the columns that add up to each; of communication what stays exposed."""
 
 
+ANSWERS = tuple(
+    dict.fromkeys(column for columns in QUANTITIES.values() for column in columns if column != "total_time")
+)
+TABLE = Schema(
+    "calculon", "runs of Calculon with their inputs",
+    (text("id", "of the run"), text("system", "of Calculon"), *(whole(f"app_{name}", "of the model") for name in SHAPE),
+     *(whole(f"exe_{name}", "of the execution") for name in NUMBERS if not name.endswith("_net")),
+     *(whole(f"exe_{name}", "which network", 1.0, zero=True) for name in NUMBERS if name.endswith("_net")),
+     *(flag(f"exe_{name}", "of the execution") for name in SWITCHES),
+     *(text(f"exe_{name}", "of the execution") for name in CHOICES), number("total_time", "s", "Calculon's answer"),
+     *(number(name, "bytes" if name.startswith("proc") else "s", "Calculon's answer", zero=True).if_there()
+       for name in ANSWERS)),
+    carried=EVERYTHING,
+)  # fmt: skip
+
+
 def read(place: Path) -> pd.DataFrame:
     """The runs of a table, or of `runs.csv` in a folder, one row each.
 
@@ -188,8 +204,7 @@ def read(place: Path) -> pd.DataFrame:
 
 def _checked(path: Path) -> pd.DataFrame:
     """All columns as they stand, once those that are compared are known to be whole."""
-    schema = next(schema for schema in SCHEMAS if schema.name == "calculon")
-    reader.read(path, schema, str(path), [])
+    reader.read(path, TABLE, str(path), [])
     return pd.read_csv(path)
 
 
