@@ -1,7 +1,6 @@
 """Overhead of serving engines over kernels and all-reduce: eight constants each, of served models at a concurrency.
 
-Least squares in logarithms over the model itself (`row_overrides.metrics_of`): every trial prices all rows of an engine anew.
-kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
+Least squares in logarithms over `evaluate` itself: every trial prices all rows of an engine anew. kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
 models do not follow. Errors beyond `FARTHEST` count little: runs with speculation are not marked as such. Kept in
 `conf/calibration/frameworks/serving.yaml`.
 """
@@ -77,10 +76,9 @@ class SeenRows(NamedTuple):
 
 def _with_constants(scenarios: Scenario, engine: FittedEngine) -> Scenario:
     """Stacked scenarios with these constants in every row."""
-    paths = {
-        f"workload.{'clients.' if name in OF_CLIENTS else ''}{name}": value for name, value in engine._asdict().items()
-    }
-    return replace(scenarios, {path: np.full_like(get_path(scenarios, path), value) for path, value in paths.items()})
+    paths = {name: f"workload.{'clients.' if name in OF_CLIENTS else ''}{name}" for name in engine._fields}
+    values = {path: np.full_like(get_path(scenarios, path), getattr(engine, name)) for name, path in paths.items()}
+    return replace(scenarios, values)
 
 
 def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_s: np.ndarray) -> SeenRows:
