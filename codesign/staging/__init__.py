@@ -46,7 +46,8 @@ from .tables import tabulate_all as tabulate_all
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Model", "PlanTable", "PlanTables", "Points", "Program", "RowProgram",
     "RowValues", "Rows", "Running", "Table", "apart", "at_many", "at_points", "base_of", "cached", "chained",
-    "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded", "keep_base_without", "literal",
-    "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program", "run_folded", "running", "slopes_along",
-    "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "written_out",
+    "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded",
+    "keep_base_without", "literal", "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program",
+    "run_folded", "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers",
+    "written_out",
 ]  # fmt: skip

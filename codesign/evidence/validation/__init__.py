@@ -25,9 +25,7 @@ from .served_suites import (
     DISAGGREGATED,
     OPEN_LOOP,
     THROUGHPUT,
-    closed_loop_commands,
-    disaggregated_commands,
-    open_loop_commands,
+    served_commands,
 )
 
 if TYPE_CHECKING:  # peers, papers and what few ask for
@@ -156,9 +154,7 @@ def commands_of(directory: str | Path) -> Iterator[str]:
     messages = list[str]()
     with as_folder(Path(directory)) as folder:
         known = [table.path for table in survey(folder).tables]
-        yield from open_loop_commands(folder, messages)
-        yield from closed_loop_commands(folder, messages)
-        yield from disaggregated_commands(folder, messages)
+        yield from served_commands(folder, messages)
         yield from commands(run_tables(folder, known, messages))
     for message in messages:
         print(f"codesign: {message}", file=sys.stderr)

@@ -25,6 +25,7 @@ from ..calibration.learned_factors import generation_of
 from ..measurements import FoundTable, schema, tables
 from .published_training import OF_CLASSES, Prepared, prepare, with_slowdowns
 from .row_overrides import accelerator_option
+from .scores import set_aside
 
 __all__ = [
     "Sample",
@@ -227,7 +228,7 @@ class Sample:
         """
         messages: list[str] = []
         self.clusters, self.prepared = clusters, prepare(table, clusters, messages, most=MOST_ROWS)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in self.prepared.refused.items()]
+        messages += set_aside(table.shown, self.prepared.refused)
         for message in messages:
             progress(message)
         self.frame = self.prepared.predict().frame

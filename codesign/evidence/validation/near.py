@@ -24,7 +24,7 @@ from ..measurements import tables
 from .framework import adjustment, judged
 from .measured_kernels import kernel_node
 from .published_training import TABLES, prepare
-from .scores import Row
+from .scores import Row, set_aside
 
 __all__ = ["FEWEST_ROWS", "FEWEST_STEPS", "calibrate_near", "near", "slowdown_of"]
 
@@ -97,7 +97,7 @@ def steps_near(directory: Path, clusters: Callable[[str], Cluster], told: Told) 
         messages: list[str] = []
         prepared = prepare(table, clusters, messages)
         frame = judged(prepared.predict().frame)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in prepared.refused.items()]
+        messages += set_aside(table.shown, prepared.refused)
         if len(frame) < FEWEST_STEPS:
             messages.append(f"{table.shown}: {len(frame)} steps, not fitted; allowed: at least {FEWEST_STEPS}")
         else:

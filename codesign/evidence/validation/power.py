@@ -28,8 +28,8 @@ from ..calibration.constants import inline, provenance_lines, publish, significa
 from ..calibration.gpus import option_of
 from ..measurements import tables
 from .row_overrides import PricedRun, board_cluster, model_of, scenarios_of
-from .scores import Errors, Row, Suite, rows
-from .served_rows import BLOCKS, Job, check_format, format_of, precision_of, readable
+from .scores import Errors, Row, Suite, errors_by, read_rows, rows
+from .served_rows import BLOCKS, Job, check_format, format_of, precision_of
 from .served_rows import run_of as served_run
 from .vectorise import batches, grouped, vectorised
 
@@ -228,15 +228,9 @@ class PowerRows(NamedTuple):
 
 def seen_rows(directory: Path) -> PowerRows | None:
     """Rows of all tables below a folder that can be priced; None where there are none."""
-    frames, jobs = [], []
-    for table in tables(directory, "serving_power"):
-        result = table.rows([])
-        known, _ = readable(result, job)
-        frames.append(result.loc[list(known)])
-        jobs += known.values()
+    rows, jobs = read_rows(directory, "serving_power", job, [])
     if not jobs:
         return None
-    rows = pd.concat(frames, ignore_index=True)
     return seen_of(rows, jobs, drawn(jobs, Sampled()), drawn(jobs, Sampled(prompt_tokens=FAR)))
 
 
@@ -462,29 +456,15 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
 
 def decoding(directory: Path, messages: list[str]) -> pd.DataFrame:
     """Rows of served models with watts of a board and joules a token, also by constants of other rows alone."""
-    frames, asked = [], []
-    for table in tables(directory, "serving_power"):
-        result = table.rows(messages)
-        jobs, refused = readable(result, job)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        frames.append(result.loc[list(jobs)])
-        asked += jobs.values()
-    if not asked:
-        return pd.DataFrame()
-    result, limits = pd.concat(frames, ignore_index=True), board_limits(directory)
-    seen = drawn(asked, stored_sampled())
-    watts = np.array([float(one.cluster.accelerator.idle_power_w()) for one in asked]) + seen.energy_j / seen.step_s
-    apart = left_out(seen_of(result, asked, drawn(asked, Sampled()), drawn(asked, Sampled(prompt_tokens=FAR))), limits)
+    result, jobs = read_rows(directory, "serving_power", job, messages)
+    if not jobs:
+        return result
+    seen, limits = drawn(jobs, stored_sampled()), board_limits(directory)
+    watts = np.array([float(one.cluster.accelerator.idle_power_w()) for one in jobs]) + seen.energy_j / seen.step_s
+    apart = left_out(seen_of(result, jobs, drawn(jobs, Sampled()), drawn(jobs, Sampled(prompt_tokens=FAR))), limits)
     return result.assign(
-        watts=watts, joules=watts * seen.step_s * devices_of(asked), watts_apart=apart[0], joules_apart=apart[1]
+        watts=watts, joules=watts * seen.step_s * devices_of(jobs), watts_apart=apart[0], joules_apart=apart[1]
     )
-
-
-def _by_model(table: pd.DataFrame, stratum: str, predicted: str, measured: str) -> Iterator[Errors]:
-    table = table[table[predicted].notna()]
-    for (gpu, model), part in table.groupby(["gpu", "model"], sort=True):
-        ours, theirs = (part[name].to_numpy(dtype=float) for name in (predicted, measured))
-        yield Errors(stratum, f"{gpu} {model}", ours, theirs)
 
 
 def run_power(directory: Path, messages: list[str]) -> list[Row]:
@@ -493,7 +473,7 @@ def run_power(directory: Path, messages: list[str]) -> list[Row]:
     table = decoding(directory, messages)
     for quantity, name, measured in QUANTITIES if len(table) else ():
         for suffix, end in (("", ""), (LEFT_OUT, "_apart")):
-            errors = _by_model(table, f"steady decoding{suffix}", f"{name}{end}", measured)
+            errors = errors_by(f"steady decoding{suffix}", table, ["gpu", "model"], f"{name}{end}", measured)
             result += rows("power", quantity, errors)
     return result
 

@@ -31,6 +31,7 @@ from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Plan, Precision, Slowdowns, Training, Transformer
 from ..measurements import FoundTable
 from .row_overrides import NEMO_MODELS, configured_model, megatron_model, mpt_model
+from .scores import readable
 from .vectorise import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 
 __all__ = [
@@ -266,14 +267,8 @@ def prepare_rows(table: pd.DataFrame, reader: Callable[[Any], list[Run]], cluste
         reader: row -> the runs it may mean, of which the fastest that fits is taken.
         clusters: GPU name of the table -> cluster.
     """
-    refused: dict[str, int] = {}
-    read: list[tuple[Any, list[Run]]] = []
-    for row in table.itertuples():
-        try:
-            read.append((row.Index, reader(row)))
-        except ConfigError as error:
-            refused[str(error)] = refused.get(str(error), 0) + 1
-    return _prepared(table, read, refused, clusters)
+    understood, refused = readable(table, reader)
+    return _prepared(table, [*understood.items()], refused, clusters)
 
 
 def _prepared(

@@ -23,8 +23,8 @@ from ...model.scenario import Cluster
 from ...model.workloads import ContinuousServing, Precision, Transformer
 from ...model.workloads.number_formats import everywhere
 from ...model.workloads.steady_state import RoomTaken, fitting
-from ..measurements import tables
 from .row_overrides import PricedRun, measured_cluster, model_of, predicted, scenarios_of
+from .scores import read_rows
 from .vectorise import anonymous, batches, grouped, vectorised
 
 # An engine of a served row: its model, layout and number format, and the overrides that it stands for.
@@ -251,27 +251,7 @@ def job(row: Any) -> Job:
 
 def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Job]]:
     """Rows of all tables that can be priced, and their engines."""
-    frames, engines = [], []
-    for table in tables(directory, "closed_loop"):
-        result = table.rows(messages)
-        jobs, refused = readable(result, job)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        if jobs:
-            frames.append(result.loc[list(jobs)])
-            engines += jobs.values()
-    return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), engines
-
-
-def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str, int]]:
-    """Row -> what a reader makes of it, and how often it refused for which reason."""
-    known: dict[Any, Any] = {}
-    refused: dict[str, int] = {}
-    for row in table.itertuples():
-        try:
-            known[row.Index] = reader(row)
-        except ConfigError as error:
-            refused[str(error)] = refused.get(str(error), 0) + 1
-    return known, refused
+    return read_rows(directory, "closed_loop", job, messages)
 
 
 # Served rows whose clients do not all fit: how many requests an engine has room for, and who waits (`steady_state`).

@@ -1,7 +1,8 @@
 """Overhead of serving engines over kernels and all-reduce: eight constants each, of served models at a concurrency.
 
-Least squares in logarithms over `evaluate` itself: every trial prices all rows of an engine anew. kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
-models do not follow. Errors beyond `FARTHEST` count little: runs with speculation are not marked as such. Kept in
+Least squares in logarithms over `evaluate` itself: every trial prices all rows of an engine anew. kernel_slowdown and
+step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and models do not follow.
+Errors beyond `FARTHEST` count little: runs with speculation are not marked as such. Kept in
 `conf/calibration/frameworks/serving.yaml`.
 """
 
