@@ -9,10 +9,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..core.free_memory import keep_memory
+from ..core.jax_typed import flatten as tree_flatten
+from ..core.jax_typed import jit, unflatten
 from ..jaxprs.evaluator import behind
 from ..jaxprs.numpy_primitives import ELEMENTWISE
 from ..jaxprs.program import Equation, Program, cached, flatten, written_calls
@@ -136,7 +137,7 @@ def at_points(
 # times.
 
 
-MOST_KEPT = 64  # traces
+MAX_TRACES = 64  # that are kept
 _traces: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
 
 
@@ -147,24 +148,21 @@ def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) 
         function: pure.
         in_axes: of each argument 0 where every number has an axis of points in front, None where all points share it.
     """
-    traced = jax.jit(function)
+    traced: Any = jit(function)
 
     def run(*arguments: Any) -> Any:
-        structures, arrays, columns, points = [], [], [], 1
+        structures, arrays, points = list[Any](), list[np.ndarray](), 1
         for argument, axis in zip(arguments, in_axes, strict=True):
-            leaves, structure = jax.tree.flatten(argument)
-            own = [np.asarray(leaf)[None] if axis is None else np.asarray(leaf) for leaf in leaves]
+            leaves, structure = tree_flatten(argument)
+            numbers = [np.asarray(leaf)[None] if axis is None else np.asarray(leaf) for leaf in leaves]
             structures.append(structure)
-            arrays += own
-            columns += map(_behind, own)
-            points = max([points, *map(len, own)])
+            arrays += numbers
+            points = max([points, *map(len, numbers)])
         shapes = tuple((array.dtype, array.shape[1:]) for array in arrays)
-        told, out = cached(
-            _traces, (traced, tuple(structures), shapes), lambda: _trace(traced, structures, arrays), MOST_KEPT
-        )
-        result = [np.moveaxis(array, -1, 0) for array in _ready(told)(*columns)]
-        whole = [np.broadcast_to(array, (points, *array.shape[1:])) for array in result]
-        return jax.tree.unflatten(out, whole)
+        key = (traced, tuple(structures), shapes)
+        trace, out = cached(_traces, key, lambda: _trace(traced, structures, arrays), MAX_TRACES)
+        result = [np.moveaxis(array, -1, 0) for array in _ready(trace)(*map(_behind, arrays))]
+        return unflatten(out, [np.broadcast_to(array, (points, *array.shape[1:])) for array in result])
 
     return run
 
@@ -172,9 +170,9 @@ def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) 
 def _trace(traced: Any, structures: Sequence[Any], arrays: Sequence[np.ndarray]) -> tuple[Any, Any]:
     """(trace at the first point, structure of what comes out)."""
     leaves = iter(arrays)
-    one = [jax.tree.unflatten(each, [next(leaves)[0] for _ in range(each.num_leaves)]) for each in structures]
+    one = [unflatten(each, [next(leaves)[0] for _ in range(each.num_leaves)]) for each in structures]
     trace = traced.trace(*one)
-    return trace.jaxpr, jax.tree.structure(trace.out_info)
+    return trace.jaxpr, tree_flatten(trace.out_info)[1]
 
 
 def _behind(array: np.ndarray) -> np.ndarray:
@@ -184,5 +182,5 @@ def _behind(array: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _ready(traced: Any) -> Running:
-    return running(flatten(traced))
+def _ready(trace: Any) -> Running:
+    return running(flatten(trace))

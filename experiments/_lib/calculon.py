@@ -41,7 +41,7 @@ from codesign.core.errors import ConfigError, DataError, suggestion
 from codesign.core.fields import replace
 from codesign.core.smooth import at_least, at_most, floor, ratio
 from codesign.evidence.measurements import schema as reader
-from codesign.evidence.measurements.schema import EVERYTHING, Schema, flag, number, text, whole
+from codesign.evidence.measurements.schema import EVERYTHING, Schema, flag, integer, number, text
 from codesign.model.metrics import evaluate, priced_ops
 from codesign.model.scenario import Cluster, Scenario
 from codesign.model.workloads import CommOp, ComputeOp, Plan, Training
@@ -170,9 +170,10 @@ ANSWERS = tuple(
 )
 TABLE = Schema(
     "calculon", "runs of Calculon with their inputs",
-    (text("id", "of the run"), text("system", "of Calculon"), *(whole(f"app_{name}", "of the model") for name in SHAPE),
-     *(whole(f"exe_{name}", "of the execution") for name in NUMBERS if not name.endswith("_net")),
-     *(whole(f"exe_{name}", "which network", 1.0, zero=True) for name in NUMBERS if name.endswith("_net")),
+    (text("id", "of the run"), text("system", "of Calculon"),
+     *(integer(f"app_{name}", "of the model") for name in SHAPE),
+     *(integer(f"exe_{name}", "of the execution") for name in NUMBERS if not name.endswith("_net")),
+     *(integer(f"exe_{name}", "which network", 1.0, zero=True) for name in NUMBERS if name.endswith("_net")),
      *(flag(f"exe_{name}", "of the execution") for name in SWITCHES),
      *(text(f"exe_{name}", "of the execution") for name in CHOICES), number("total_time", "s", "Calculon's answer"),
      *(number(name, "bytes" if name.startswith("proc") else "s", "Calculon's answer", zero=True).if_there()

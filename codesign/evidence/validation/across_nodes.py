@@ -205,17 +205,17 @@ USUAL = 24.0  # processors, where none are stated
 REACH = ("inside nodes", "across nodes")
 
 
-def _formats(found: pd.DataFrame, shown: str, messages: list[str]) -> pd.DataFrame:
+def _formats(rows: pd.DataFrame, shown: str, messages: list[str]) -> pd.DataFrame:
     """Rows whose payload has a weight, in bytes an element."""
-    unnamed = found["comm_dtype"] == UNSTATED
+    unnamed = rows["comm_dtype"] == UNSTATED
     if unnamed.any():
         messages.append(f"{shown}: what a payload weighs is not stated in {int(unnamed.sum())} rows, taken as 16 bits")
-    element = found["comm_dtype"].map(BYTES)
+    element = rows["comm_dtype"].map(BYTES)
     if element.isna().any():
         lost = int(element.isna().sum())
         messages.append(f"{shown}: {lost} rows set aside, what a payload weighs is not stated")
-    found = found.assign(element=element, format=found["comm_dtype"])
-    return found[element.notna()]
+    rows = rows.assign(element=element, format=rows["comm_dtype"])
+    return rows[element.notna()]
 
 
 def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
@@ -268,17 +268,17 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
     """Predicted and measured seconds, own constants and those of a fit without the GPU, and as an all-to-all."""
     stored = fitted_exchanges()
     for (library, phase, form, across), part in every.groupby(EXCHANGE_KEYS, sort=True):
-        stratum, own = REACH[int(across)], _constants(stored, str(library), str(phase), str(form), bool(across))
+        stratum, fitted = REACH[int(across)], _constants(stored, str(library), str(phase), str(form), bool(across))
         for gpu, mine in part.groupby("gpu", sort=True):
             label, theirs = f"{gpu} {library} {phase} {form}", mine["measured_s"].to_numpy(dtype=float)
             others = part[part["gpu"] != gpu]
             lent = fit_exchange(others) if len(others) >= FEWEST else None
-            if own is not None and (library, phase, form, bool(across)) not in stored:
+            if fitted is not None and (library, phase, form, bool(across)) not in stored:
                 messages.append(f"{label}: this format was not fitted, taken as another of the library")
-            if own is None:
+            if fitted is None:
                 messages.append(f"{label}: no constants of this library, taken as an all-to-all")
             else:
-                yield Errors(stratum, label, own.seconds(mine), theirs)
+                yield Errors(stratum, label, fitted.seconds(mine), theirs)
             if lent is not None:
                 yield Errors(f"{stratum}, GPU left out", label, lent.seconds(mine), theirs)
             yield from _as_all_to_all(f"{stratum}, as all-to-all", label, str(gpu), mine, messages)
@@ -287,8 +287,8 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
 def _constants(stored: dict[tuple[str, str, str, bool], Exchange], *key: str | bool) -> Exchange | None:
     """Constants of this key, or of the library's first format where this one was not measured."""
     library, phase, _, across = key
-    others = (one for known_key, one in stored.items() if (*known_key[:2], known_key[3]) == (library, phase, across))
-    return next((one for known_key, one in stored.items() if known_key == key), next(others, None))
+    others = (one for entry, one in stored.items() if (*entry[:2], entry[3]) == (library, phase, across))
+    return next((one for entry, one in stored.items() if entry == key), next(others, None))
 
 
 def _as_all_to_all(stratum: str, label: str, gpu: str, mine: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:

@@ -196,19 +196,19 @@ def _frameworks(table: FoundTable) -> Iterator[tuple[str, str]]:
 def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured step seconds of every table."""
     for table in tables(directory, *published_training.TABLES):
-        own = published_training.prepare(table, measured_cluster, messages)
-        messages += set_aside(table.shown, own.refused)
-        if not len(own.measured):
+        prepared = published_training.prepare(table, measured_cluster, messages)
+        messages += set_aside(table.shown, prepared.refused)
+        if not len(prepared.measured):
             continue
         name = SHORT.get(table.path.stem, table.path.stem)
-        yield from _by_gpu(name, "", own.predict().frame)
+        yield from _by_gpu(name, "", prepared.predict().frame)
         for suffix, source in _frameworks(table):
-            result = predicted(own, stored(), source)
+            result = predicted(prepared, stored(), source)
             others = parts_of(result) == ZERO if of_part(source, ZERO) not in stored() else parts_of(result).isna()
             if others.any():
                 messages.append(f"{table.shown}: {int(others.sum())} rows of {ZERO} set aside{suffix}: none of its own")
             yield from _by_gpu(name, suffix, result[~others])
-        left_out = own.on(left_out_cluster)
+        left_out = prepared.on(left_out_cluster)
         if len(left_out.measured):
             yield from _by_gpu(name, ", GPU left out", left_out.predict().frame)
 

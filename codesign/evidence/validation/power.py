@@ -286,10 +286,10 @@ class _Load(NamedTuple):
 
 def _load(seen: PowerRows, sampled: Sampled) -> _Load:
     result, flops = seen.at(sampled.prompt_tokens), np.zeros((len(NAMES), len(seen.jobs)))
-    for place, one in enumerate(seen.jobs):
+    for index, one in enumerate(seen.jobs):
         for name, column in zip(formats(one), (result.products, result.attended), strict=True):
             if name in NAMES:
-                flops[NAMES.index(name), place] += column[place]
+                flops[NAMES.index(name), index] += column[index]
     others = np.array([float(one.cluster.accelerator.energy_j_per_flop.get("vector", 0.0)) for one in seen.jobs])
     busy = result.kernels_s + sampled.added_s(words_of(seen.jobs), expert_layers(seen.jobs)) - sampled.step_overhead_s
     fixed = result.others * others + result.comm_j
@@ -379,27 +379,27 @@ def calibrate_serving_power(
         if name is None:
             progress(f"board power of {gpu}: no accelerator of that name")
             continue
-        power, whole, far, farther = (
+        power, energy, far, farther = (
             _median(ours[here], theirs[here])[0]
             for ours, theirs in zip((watts, joules, *apart), (seen.watts, seen.joules) * 2, strict=True)
         )
         note = f"{here.sum()} rows; median errors {power:.1f} % of the power ({far:.1f} of models left out), "
-        note += f"{whole:.1f} % of joules a token ({farther:.1f}); idle_w over idle_w + working_w is one number of all"
+        note += f"{energy:.1f} % of joules a token ({farther:.1f}); idle_w over idle_w + working_w is one number of all"
         progress(f"board power {gpu}: {note}")
         texts[out / "power" / f"{name}.yaml"] = text_of(name, board, note)
     return publish(texts)
 
 
 def _median(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, int]:
-    known = np.isfinite(ours)
-    return 100 * float(np.median(np.abs(ours[known] / theirs[known] - 1))), int(known.sum())
+    finite = np.isfinite(ours)
+    return 100 * float(np.median(np.abs(ours[finite] / theirs[finite] - 1))), int(finite.sum())
 
 
 def text_of(name: str, board: BoardFit, note: str) -> str:
     """A file of the `calibration/power` group."""
     origin = ORIGIN | {"note": note}
-    known = {"source": LIMITS.get(name, "assumption"), "kind": "datasheet" if name in LIMITS else "assumed"}
-    limit = known | {"at": "TDP of the board", "note": "as in the table of peaks"}
+    origin_of_limit = {"source": LIMITS.get(name, "assumption"), "kind": "datasheet" if name in LIMITS else "assumed"}
+    limit = origin_of_limit | {"at": "TDP of the board", "note": "as in the table of peaks"}
     joules = {key: significant(value) for key, value in board.energy_j_per_flop.items() if value > 0}
     draws = {
         "_target_": "codesign.model.hardware.Board",
@@ -442,16 +442,16 @@ def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
                 messages.append(f"{table.shown}: {len(part)} rows set aside: {error}")
                 continue
             per_flop = part["dtype"].map(
-                lambda name, own=accelerator: float(own.energy_j_per_flop.get(FORMATS[name][0], np.nan))
+                lambda name, device=accelerator: float(device.energy_j_per_flop.get(FORMATS[name][0], np.nan))
             )
-            known = per_flop.notna()
+            priced = per_flop.notna()
             idle, traffic = accelerator.idle_power_w(), float(accelerator.hbm.energy()) * part["achieved_tbytes_per_s"]
             watts = 1e12 * (per_flop * part["achieved_tflops"] + traffic)
             if accelerator.board is not None:  # of one second
                 most = float(accelerator.board.most_j(jnp.asarray(1.0), idle))
                 watts = np.minimum(watts + float(accelerator.board.working_w), most)
             watts = float(idle) + watts
-            yield Errors("kernels", f"{gpu} {kernel}", watts[known].to_numpy(), part["power_w"][known].to_numpy())
+            yield Errors("kernels", f"{gpu} {kernel}", watts[priced].to_numpy(), part["power_w"][priced].to_numpy())
 
 
 def decoding(directory: Path, messages: list[str]) -> pd.DataFrame:

@@ -76,11 +76,11 @@ def rows(suite: str, quantity: str, groups: Iterable[Errors]) -> list[Row]:
             inside.append(_row(suite, stratum, quantity, group, ours, theirs) | _covered(suite, quantity, parts))
             predicted.append(ours)
             measured.append(theirs)
-        whole = _row(suite, stratum, quantity, "all", np.concatenate(predicted), np.concatenate(measured))
-        whole |= _covered(suite, quantity, [part for parts in members.values() for part in parts])
+        total = _row(suite, stratum, quantity, "all", np.concatenate(predicted), np.concatenate(measured))
+        total |= _covered(suite, quantity, [part for parts in members.values() for part in parts])
         ranks = [row["rank"] for row in inside if row["rank"] is not None]
-        whole["rank"] = float(np.mean(ranks)) if ranks else None
-        result += [whole, *inside]
+        total["rank"] = float(np.mean(ranks)) if ranks else None
+        result += [total, *inside]
     return result
 
 
@@ -101,10 +101,10 @@ def spread_of(suite: str, quantity: str, part: Errors) -> Spread | None:
     Parts whose groups have nothing in common did not cover those left out: what the whole stratum says counts there.
     """
     names = part.spreads(suite, quantity)
-    known = find("stratum", names, LEARNED, part.regime, HELD) or find("stratum", names, LEARNED, MEASURED, HELD)
-    if known is None or suite == GENERATIONS or not known.members or word(part.group) in known.members:
-        return known
-    return find("stratum", names, LEARNED, NEW, HELD) or known
+    spread = find("stratum", names, LEARNED, part.regime, HELD) or find("stratum", names, LEARNED, MEASURED, HELD)
+    if spread is None or suite == GENERATIONS or not spread.members or word(part.group) in spread.members:
+        return spread
+    return find("stratum", names, LEARNED, NEW, HELD) or spread
 
 
 def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:

@@ -91,9 +91,9 @@ def format_of(precision: Any, name: str, model: Transformer) -> str:
 
 def in_blocks(name: str) -> bool:
     """True if a model's published 8-bit weights have a scale every block, by its own name or that of its 8-bit twin."""
-    own = hub_names().get(name.lower())
-    if own is not None and own.format != "bf16":
-        return own.format == BLOCKS
+    entry = hub_names().get(name.lower())
+    if entry is not None and entry.format != "bf16":
+        return entry.format == BLOCKS
     twin = f"{name.lower().rpartition('/')[2].removesuffix('-fp8')}-fp8"
     return any(key.rpartition("/")[2] == twin and one.format == BLOCKS for key, one in hub_names().items())
 
@@ -280,8 +280,8 @@ def _memory(one):
     taken = parts["weights"][0] + parts["working"][0]
     block = 0.5 * job.block_tokens
     mean = job.kv_bytes(layout, job.context() + block)
-    whole = job.kv_bytes(layout, job.input_tokens + job.output_tokens + block)
-    return one.cluster.accelerator.hbm.usable_bytes(), parts["weights"][0], taken, mean, whole
+    at_end = job.kv_bytes(layout, job.input_tokens + job.output_tokens + block)
+    return one.cluster.accelerator.hbm.usable_bytes(), parts["weights"][0], taken, mean, at_end
 
 
 _held = vectorised(_memory)
@@ -293,21 +293,21 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     Raises:
         ConfigError: a device lacks a number format.
     """
-    usable, weights, taken, mean, whole = grouped(batches(scenarios_of([run_of(job) for job in jobs])), _held)
+    usable, weights, taken, mean, at_end = grouped(batches(scenarios_of([run_of(job) for job in jobs])), _held)
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])
-    result = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, whole), promised)
-    known = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (result >= 1)
-    return np.where(known, result, np.inf)
+    result = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, at_end), promised)
+    limited = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (result >= 1)
+    return np.where(limited, result, np.inf)
 
 
 def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
     """The jobs with as many sequences as are served at a time, and how many clients wait for each of these."""
     clients = np.array([job.sequences for job in jobs])
     served = np.minimum(clients, np.floor(room_of(jobs)))
-    kept = [job._replace(sequences=float(count)) for job, count in zip(jobs, served, strict=True)]
-    return kept, clients / served - 1
+    served_jobs = [job._replace(sequences=float(count)) for job, count in zip(jobs, served, strict=True)]
+    return served_jobs, clients / served - 1
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
@@ -353,7 +353,7 @@ def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
         ConfigError: a device lacks a number format.
     """
     sizes = 2.0 ** np.arange(np.log2(most) + 1)
-    told = predicted([batch_of(job, size) for job in jobs for size in sizes], ["tokens_per_s", "fits"])
+    metrics = predicted([batch_of(job, size) for job in jobs for size in sizes], ["tokens_per_s", "fits"])
     devices = np.repeat([job.tp * job.pp * job.replicas for job in jobs], len(sizes))
-    rates = np.where(told["fits"] > 0, told["tokens_per_s"] / devices, 0.0)
+    rates = np.where(metrics["fits"] > 0, metrics["tokens_per_s"] / devices, 0.0)
     return rates.reshape(len(jobs), len(sizes)).max(axis=1)

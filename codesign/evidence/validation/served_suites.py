@@ -66,7 +66,7 @@ HALF_A_BLOCK = 8.0  # tokens of a prompt that is in the cache but for its last b
 
 
 def open_loop_run(row: Any) -> PricedRun:
-    """The overrides of a row; `found` is the share of its prompts that came before.
+    """The overrides of a row; `cached_share` is the share of its prompts that came before.
 
     Raises:
         ConfigError: its device, model or number format is not known.
@@ -88,15 +88,15 @@ def open_loop_run(row: Any) -> PricedRun:
         "workload.arrivals_per_s": float(row.request_rate_per_s), "workload.arrival_cv": 0.0,
         "workload.input_tokens": float(row.input_tokens), "workload.output_tokens": float(row.output_tokens),
         "workload.cached_ratio": max(1 - HALF_A_BLOCK / row.input_tokens, 0.0),
-        "workload.retained_share": float(row.found),
+        "workload.retained_share": float(row.cached_share),
     })  # fmt: skip
 
 
-def with_found(table: pd.DataFrame) -> pd.DataFrame:
+def with_cached_share(table: pd.DataFrame) -> pd.DataFrame:
     """Rows with the share of their prompts that came before: in the first stage of a run alone some are new."""
     new = table["distinct_prompts"] / (table["request_rate_per_s"] * table["duration_s"])
     first = table["request_rate_per_s"] == table.groupby("run")["request_rate_per_s"].transform("min")
-    return table.assign(found=(1 - new.where(first, 0.0)).clip(0.0, 1.0))
+    return table.assign(cached_share=(1 - new.where(first, 0.0)).clip(0.0, 1.0))
 
 
 def contradicted(shown: str, table: pd.DataFrame) -> list[str]:
@@ -115,7 +115,7 @@ def contradicted(shown: str, table: pd.DataFrame) -> list[str]:
 
 def open_loop_rows(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[PricedRun]]:
     """Rows of all tables of served models under a rate of requests, and their overrides."""
-    return read_rows(directory, "open_loop", open_loop_run, messages, prepare=with_found, remarks=contradicted)
+    return read_rows(directory, "open_loop", open_loop_run, messages, prepare=with_cached_share, remarks=contradicted)
 
 
 def run_open_loop(directory: Path, messages: list[str]) -> list[Row]:
@@ -289,10 +289,10 @@ def repeats(table: pd.DataFrame) -> Iterator[str]:
 
     Ranks inside a group can be no better than one run tells another's.
     """
-    told = [name for name in table.columns if name not in RESULTS]
+    inputs = [name for name in table.columns if name not in RESULTS]
     for name in ("ttft_ms", "tpot_ms"):
-        once = table.drop_duplicates([*told, name])
-        same = once.groupby(told, dropna=False)[name].agg(["size", "min", "max"])
+        once = table.drop_duplicates([*inputs, name])
+        same = once.groupby(inputs, dropna=False)[name].agg(["size", "min", "max"])
         same = same[same["size"] > 1]
         if len(same):
             ratio, count = same["max"] / same["min"], int(same["size"].sum())
@@ -311,11 +311,11 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     messages += repeats(table)
     jobs, crowded = in_room(jobs)
 
-    def scored(suffix: str, service: Service, chosen: Any = slice(None)) -> list[Row]:
-        answered = table[chosen].assign(ttft_s=service.first_s, tpot_s=service.between_s)
+    def scored(suffix: str, service: Service, chosen: np.ndarray) -> list[Row]:
+        answered = table.loc[chosen].assign(ttft_s=service.first_s, tpot_s=service.between_s)
         return by_concurrency("closed loop", answered, suffix)
 
-    named = scored("", service(jobs, crowded=crowded))
+    named = scored("", service(jobs, crowded=crowded), np.full(len(jobs), True))
     apart, enough = others_say(table, jobs, crowded)
     named += scored(LEFT_OUT, Service(*(times[enough] for times in apart)), enough)
     few = np.arange(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1))
@@ -325,19 +325,19 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
 
 def others_say(table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray) -> tuple[Service, np.ndarray]:
     """Service by constants without the rows of the same engine, device and model; which rows have enough others."""
-    first, between, told = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
+    first, between, scored = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
     groups = (table["gpu"] + " " + table["model"]).to_numpy()
     for engine, constants in stored_serving().items():
         here = np.array([job.engine == engine for job in jobs])
-        known, counts = np.unique(groups[here], return_counts=True)
-        enough = here & np.isin(groups, known[here.sum() - counts >= FEWEST])
+        names, counts = np.unique(groups[here], return_counts=True)
+        enough = here & np.isin(groups, names[here.sum() - counts >= FEWEST])
         if not enough.any():
             continue
         theirs = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
         rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *theirs)
         first[here], between[here] = left_out(rows_seen, FittedEngine(**constants), groups[here])
-        told |= enough
-    return Service(first, between), told
+        scored |= enough
+    return Service(first, between), scored
 
 
 def closed_loop_rows(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[PricedRun]]:
@@ -356,10 +356,10 @@ CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)
 # constants of the engine, which were fitted on engines that do both: nothing is fitted here. Attention groups whose
 # experts are spread over ranks, or would be cut in more parts than a node has devices, send each expert its tokens by
 # the engine's library of exchange; other groups gather the tokens of all on all ranks. What is known to be missed:
-# `KNOWN`.
+# `MISSED`.
 
 
-KNOWN = (
+MISSED = (
     "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
@@ -394,14 +394,14 @@ def engine_job(row: Any, pool: str, sequences: float) -> Job:
     spread = part.moe_ep > 1 or part.moe_tp > MOST_CUT  # nobody cuts an expert in so many
     routed = hasattr(model.feed_forward, "experts")
     dispatched = groups > 1 and spread and routed
-    whole = Job(
+    result = Job(
         measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count,
         float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
         mean * row.output_tokens, engine, groups, varied, experts if routed else 1.0,
     )  # fmt: skip
-    whole = whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole
-    check_format(whole)
-    return whole
+    result = result._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else result
+    check_format(result)
+    return result
 
 
 def pools(row: Any) -> PricedRun:
@@ -437,7 +437,7 @@ def run_disaggregated(directory: Path, messages: list[str]) -> list[Row]:
     table, runs = disaggregated_rows(directory, messages)
     if not runs:
         return []
-    messages.append(KNOWN)
+    messages.append(MISSED)
     return by_concurrency("disaggregated", table.assign(**predicted(runs, TIMES)))
 
 

@@ -104,23 +104,23 @@ def _residuals(missed: np.ndarray, weights: np.ndarray, engine: np.ndarray) -> n
     return np.concatenate([(flat * np.sqrt(weights)[:, None]).ravel(), _held(engine)])
 
 
-def fit_engine(rows: SeenRows, told: Sequence[bool] = (True,) * len(SCALES)) -> FittedEngine:
+def fit_engine(rows: SeenRows, identified: Sequence[bool] = (True,) * len(SCALES)) -> FittedEngine:
     """Constants of one engine's rows.
 
     Args:
         rows: of the engine.
         told: which constants some row tells; the others keep their least.
     """
-    free = np.flatnonzero(told)
+    free = np.flatnonzero(identified)
 
-    def whole(x: np.ndarray) -> np.ndarray:
+    def full(x: np.ndarray) -> np.ndarray:
         engine = np.array(LOWEST)
         engine[0] = 1.0
         engine[free] = x * np.array(SCALES)[free]
         return engine
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        engine = whole(x)
+        engine = full(x)
         return _residuals(rows.missed(engine), rows.weights, engine)
 
     low, high = (np.array(edge)[free] / np.array(SCALES)[free] for edge in (LOWEST, HIGHEST))
@@ -131,7 +131,7 @@ def fit_engine(rows: SeenRows, told: Sequence[bool] = (True,) * len(SCALES)) -> 
         )
         for start in STARTS
     ]  # fmt: skip
-    best = whole(min(tried, key=lambda one: one.cost).x)
+    best = full(min(tried, key=lambda one: one.cost).x)
     return FittedEngine(*(float(f"{value:.4g}") for value in best))
 
 
@@ -155,8 +155,8 @@ def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> Servic
     counts = (weights[:, None] / np.maximum(np.abs(here), 0.02)) * (
         np.abs(here) < 1
     )  # as least absolute errors have it
-    whole = np.einsum("arq,brq,rq->ab", slopes, slopes, counts) + held
-    ridge = 1e-3 * np.diag(np.diag(whole)) + np.diag(1e-12 / np.array(SCALES) ** 2)
+    curvature = np.einsum("arq,brq,rq->ab", slopes, slopes, counts) + held
+    ridge = 1e-3 * np.diag(np.diag(curvature)) + np.diag(1e-12 / np.array(SCALES) ** 2)
     for group in np.unique(groups):
         others = groups != group
         some = counts[others]
@@ -175,7 +175,7 @@ def weights_of(sequences: np.ndarray) -> np.ndarray:
     return 1 / np.bincount(band)[band]
 
 
-def told_by(jobs: Sequence[Job]) -> list[bool]:
+def identified_by(jobs: Sequence[Job]) -> list[bool]:
     """Mask of the constants that these jobs identify: expert layers need routed experts, cohorts equal lengths."""
     experts = any(hasattr(job.model.feed_forward, "experts") for job in jobs)
     return [True, True, True, True, experts, True, True, not all(job.varied for job in jobs)]
@@ -198,7 +198,7 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
         few = [job for job in jobs if job.engine == name]
         theirs = (table[column].to_numpy(dtype=float)[mine] * 1e-3 for column in ("ttft_ms", "tpot_ms"))
         rows = seen(few, crowded[mine], *theirs)
-        engine = fit_engine(rows, told_by(few))
+        engine = fit_engine(rows, identified_by(few))
         ours = rows.under(engine)
         errors = [
             100 * float(np.median(np.abs(a / b - 1)))

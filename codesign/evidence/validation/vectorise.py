@@ -74,16 +74,16 @@ class Form(NamedTuple):
     def with_numbers(self, numbers: Mapping[str, float]) -> Sheet:
         """The scenario with these numbers in their places."""
         leaves: list[Any] = list(self.leaves)
-        for path, place in self.places.items():
-            leaves[place] = numbers[path]
+        for path, index in self.places.items():
+            leaves[index] = numbers[path]
         return Sheet(leaves, self.structure)
 
 
 def form_of(scenario: Scenario, paths: Sequence[str]) -> Form:
     """The form of a scenario in which the numbers at these dotted paths differ from row to row."""
     leaves, structure = jax.tree.flatten(scenario)
-    found = {id(leaf): at for at, leaf in enumerate(leaves)}
-    places = {path: found[id(get_path(scenario, path))] for path in paths}
+    index_of = {id(leaf): at for at, leaf in enumerate(leaves)}
+    places = {path: index_of[id(get_path(scenario, path))] for path in paths}
     return Form([number_of(leaf) for leaf in leaves], structure, places)
 
 
@@ -132,13 +132,13 @@ def numbered(kernel: AbstractKernel, folder: str) -> AbstractKernel:
         return kernel
     values = {field.name: getattr(chip, field.name) for field in fields(Chip)}
     if label is None or network is None:
-        return eqx.tree_at(lambda known: known.chip, kernel, Chip(**values | {"label": ""}))
+        return eqx.tree_at(lambda one: one.chip, kernel, Chip(**values | {"label": ""}))
     rows = [
         float(names.index(word) + 1 if word in names else UNKNOWN)
         for names, word in zip(network.names, label[1:], strict=True)
     ]
-    own = NumberedChip(**values | {"label": label.kind}, **dict(zip(_ROWS, map(np.float64, rows), strict=True)))
-    return eqx.tree_at(lambda known: known.chip, kernel, own)
+    replaced = NumberedChip(**values | {"label": label.kind}, **dict(zip(_ROWS, map(np.float64, rows), strict=True)))
+    return eqx.tree_at(lambda one: one.chip, kernel, replaced)
 
 
 _ROWS = ("accelerator_row", "framework_row", "format_row")
@@ -173,25 +173,25 @@ class Batch(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: str, energies: bool) -> Cluster:
-    own = cluster.value.accelerator
+    device = cluster.value.accelerator
     formats = {**dict(products), "attention": attention, "vector": "vector"}
-    residual, plain = own.kernel_correction, unlabelled
+    residual, plain = device.kernel_correction, unlabelled
     if residual is not None:  # what was learned is found by names
         residual, plain = (
-            NumberedResidual(own.kernel_correction.folder),
-            lambda one: numbered(one, own.kernel_correction.folder),
+            NumberedResidual(device.kernel_correction.folder),
+            lambda one: numbered(one, device.kernel_correction.folder),
         )
     parts = {kind: dict(products) if part == "compute" else {part: formats[part]} for kind, part in PARTS.items()}
     kernels = {
-        kind: {part: plain(own.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
+        kind: {part: plain(device.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
     }
-    peaks = {part: own.peak(name) for part, name in formats.items()}
+    peaks = {part: device.peak(name) for part, name in formats.items()}
     joules: dict[str, Any] = {}
     if energies:
-        none, known = jnp.asarray(0.0), own.energy_j_per_flop
-        joules = {part: known.get(own.arithmetic(name), none) for part, name in formats.items()}
+        none, joules_per_flop = jnp.asarray(0.0), device.energy_j_per_flop
+        joules = {part: joules_per_flop.get(device.arithmetic(name), none) for part, name in formats.items()}
     accelerator = change(
-        own,
+        device,
         name="",
         generation="",
         peak_flops_per_s=peaks,
@@ -239,17 +239,17 @@ def batches(scenarios: Sequence[Scenario | Sheet]) -> list[Batch]:
 
 
 def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
-    known: dict[int, Number] = {}  # one conversion for each array; those of a cluster are shared by its rows
+    numbers: dict[int, Number] = {}  # one conversion for each array; those of a cluster are shared by its rows
 
     def number(leaf: Any) -> Number:
         if isinstance(leaf, float):
             return leaf
-        if id(leaf) not in known:
-            known[id(leaf)] = number_of(leaf)
-        return known[id(leaf)]
+        if id(leaf) not in numbers:
+            numbers[id(leaf)] = number_of(leaf)
+        return numbers[id(leaf)]
 
     columns = zip(*([number(leaf) for leaf in leaves] for _, leaves in members), strict=True)
-    return Batch([place for place, _ in members], jax.tree.unflatten(structure, [np.array(one) for one in columns]))
+    return Batch([index for index, _ in members], jax.tree.unflatten(structure, [np.array(one) for one in columns]))
 
 
 def vectorised(function: Callable[[Scenario], tuple[Any, ...]]) -> Priced:
@@ -273,6 +273,6 @@ def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s
             mine = places[start : start + PIECE]
             values = priced(piece)
             result = result or [np.zeros(count) for _ in values]
-            for whole, part in zip(result, values, strict=True):
-                whole[mine] = part
+            for total, part in zip(result, values, strict=True):
+                total[mine] = part
     return tuple(result)
