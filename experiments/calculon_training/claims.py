@@ -7,7 +7,7 @@ printed in a form we could read, so each run is held against the measured time a
 import numpy as np
 import pandas as pd
 
-from _lib.calculon import predict
+from codesign.evidence.calculon import predict
 from codesign.evidence.reproduction import Claim
 
 NAME = "calculon_training"

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from _lib import calculon
 from codesign.core.errors import DataError
+from codesign.evidence import calculon
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from _lib import calculon
+from codesign.evidence import calculon
 from codesign.evidence.reproduction import available, load
 
 pytestmark = pytest.mark.slow

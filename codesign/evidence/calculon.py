@@ -1,6 +1,6 @@
 """The peer model Calculon [isaev2023] through configuration: its runs, priced by this package's own model.
 
-    python -m _lib.calculon DIR, in `experiments/`      each run with its errors
+    python -m codesign.evidence.calculon DIR      each run with its errors
 
 What Calculon does                                          where it is said here
 ----------------------------------------------------------  ------------------------------------------------------------
@@ -36,17 +36,17 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from codesign.config import scenario_from_config
-from codesign.core.errors import ConfigError, DataError, suggestion
-from codesign.core.fields import replace
-from codesign.core.smooth import at_least, at_most, floor, ratio
-from codesign.evidence.measurements import schema as reader
-from codesign.evidence.measurements.schema import EVERYTHING, Schema, flag, integer, number, text
-from codesign.model.metrics import evaluate, priced_ops
-from codesign.model.scenario import Cluster, Scenario
-from codesign.model.workloads import CommOp, ComputeOp, Plan, Training
-from codesign.model.workloads.schedule import Pass, Priced, one_pass, total
-from codesign.staging import at_many
+from ..config import scenario_from_config
+from ..core.errors import ConfigError, DataError, suggestion
+from ..core.fields import replace
+from ..core.smooth import at_least, at_most, floor, ratio
+from ..model.metrics import evaluate, priced_ops
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import CommOp, ComputeOp, Plan, Training
+from ..model.workloads.schedule import Pass, Priced, one_pass, total
+from ..staging import at_many
+from .measurements import schema as reader
+from .measurements.schema import EVERYTHING, Schema, flag, integer, number, text
 
 __all__ = [
     "QUANTITIES", "errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run",
@@ -71,21 +71,21 @@ def hidden_shares(candidate: Scenario) -> dict[str, Array]:
     peaks = {
         f"cluster.accelerator.peak_flops_per_s.{kind}": 1e30 for kind in candidate.cluster.accelerator.peak_flops_per_s
     }
-    whole, moved = priced_ops(candidate), priced_ops(replace(candidate, peaks))
+    priced, moved = priced_ops(candidate), priced_ops(replace(candidate, peaks))
     exposed = dataclasses.replace(candidate.plan, offload_overlap=jnp.asarray(0.0), dp_overlap=jnp.asarray(0.0))
 
     def passed(phase: str, plan: Plan = exposed) -> Pass:
-        return one_pass(whole, phase, plan, job.kernel_slowdown, job.launch_s)
+        return one_pass(priced, phase, plan, job.kernel_slowdown, job.launch_s)
 
     again, back = passed("recompute"), passed("backward")
     traffic, sends = total(moved, "backward", ComputeOp).time_s, back.exposed_s["pp"]
-    own = back.busy_s - back.exposed_s["offload"] - sends
-    offload = ratio(again.busy_s + own - traffic, own)
+    alone_s = back.busy_s - back.exposed_s["offload"] - sends
+    offload = ratio(again.busy_s + alone_s - traffic, alone_s)
     forward = passed("forward", dataclasses.replace(exposed, offload_overlap=offload))
-    busy = at_least(again.busy_s + own, traffic + back.exposed_s["offload"]) + sends
+    busy = at_least(again.busy_s + alone_s, traffic + back.exposed_s["offload"]) + sends
 
     v, pp, blocks = layout.plan.virtual_stages, layout.plan.pp, job.layers_per_stage(layout)
-    sync, gather = (total(whole, phase, CommOp).time_s for phase in ("gradients", "parameters"))
+    sync, gather = (total(priced, phase, CommOp).time_s for phase in ("gradients", "parameters"))
     window = (busy - traffic - _redone_traffic(moved, candidate.cluster)) / v
     outlasted = at_most(floor((sync + gather) / busy), pp)
     chunks = (v - 1) * at_least(pp * window - outlasted * sends / v, 0.0)
@@ -182,20 +182,20 @@ TABLE = Schema(
 )  # fmt: skip
 
 
-def read(place: Path) -> pd.DataFrame:
+def read(folder: Path) -> pd.DataFrame:
     """The runs of a table, or of `runs.csv` in a folder, one row each.
 
     Raises:
         DataError: no such table, an input column that is missing or unknown, a value that is no option.
     """
-    path = Path(place) / "runs.csv" if Path(place).is_dir() else Path(place)
+    path = Path(folder) / "runs.csv" if Path(folder).is_dir() else Path(folder)
     if not path.is_file():
         raise DataError(f"{path}: no such table of Calculon runs")
     header = reader.cells(path, str(path), only_header=True).header
     given = {column for column in header if column.startswith(("app_", "exe_")) or column == "system"}
     for column in sorted(INPUTS ^ given):
-        known = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
-        raise DataError(f"{path}: column {column} {known}")
+        fault = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
+        raise DataError(f"{path}: column {column} {fault}")
     frame = _checked(path)
     for column, options in {"system": tuple(SYSTEMS), **{f"exe_{k}": v for k, v in CHOICES.items()}}.items():
         for value in set(frame[column]) - set(options):
@@ -371,9 +371,9 @@ def errors(frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def run(place: Path) -> list[dict[str, Any]]:
+def run(folder: Path) -> list[dict[str, Any]]:
     """Error rows of `codesign validate` for Calculon runs, of all systems together and of each."""
-    frame = read(place)
+    frame = read(folder)
     table = errors(frame, predict(frame))
     rows = []
     for name in QUANTITIES:
