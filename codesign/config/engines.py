@@ -56,7 +56,7 @@ __all__ = [
 # link. bytes are those that leave a rank, and how often a token is among them is `counted`: once for each rank it
 # goes to, each expert, or each node. The power of processors counts where a library says how many it takes, else 24
 # are. Constants are of one library, phase, format and reach, in `conf/calibration/exchange.csv`, fitted by `codesign
-# calibrate` (`evidence.validation.across_nodes`).
+# calibrate` (`evidence.calibration.exchange`).
 #
 # Assumes: tokens spread evenly over experts. A format is a label: what a kernel sends under it is in its constants.
 

@@ -48,8 +48,10 @@ SUITES: tuple[Suite, ...] = (
 
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     """Fit what frameworks and libraries of expert exchange add on tables below a folder; the files written."""
+    from ..calibration.board_power import board_limits
+    from ..calibration.served_power import calibrate_serving_power
     from .framework import calibrate_training
-    from .power import calibrate_serving_power
+    from .power import seen_rows
     from .row_overrides import measured_cluster
     from .serving_fit import calibrate_serving
 
@@ -59,7 +61,8 @@ def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     steps = calibrate_training(Path(directory), Path(out), measured_cluster, progress)
     served = calibrate_serving(Path(directory), Path(out), progress)
     exchanged = calibrate_exchange(Path(directory), Path(out))
-    return steps + served + exchanged + calibrate_serving_power(Path(directory), Path(out), progress)
+    power = calibrate_serving_power(seen_rows(Path(directory)), board_limits(Path(directory)), Path(out), progress)
+    return steps + served + exchanged + power
 
 
 def understood(folder_tables: Survey, directory: Path, suites: tuple[Suite, ...]) -> list[FoundTable]:
