@@ -23,6 +23,7 @@ from ...model.scenario import Cluster
 from ...model.workloads import ContinuousServing, Precision, Transformer
 from ...model.workloads.number_formats import everywhere
 from ...model.workloads.steady_state import RoomTaken, fitting
+from ..calibration.serving_engines import Service
 from .row_overrides import PricedRun, measured_cluster, model_of, predicted, scenarios_of
 from .scores import read_rows
 from .vectorise import anonymous, batches, grouped, vectorised
@@ -311,13 +312,6 @@ def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
-
-
-class Service(NamedTuple):
-    """Seconds of jobs to the first token and between tokens."""
-
-    first_s: np.ndarray
-    between_s: np.ndarray
 
 
 @functools.cache

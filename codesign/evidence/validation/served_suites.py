@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...core.errors import ConfigError
+from ..calibration.serving_engines import FEWEST, FittedEngine, Service, left_out
 from ..measurements import tables
 from .row_overrides import (
     PricedRun,
@@ -30,7 +31,6 @@ from .served_rows import (
     SHORTEST,
     TIMES,
     Job,
-    Service,
     check_format,
     fastest,
     format_of,
@@ -41,7 +41,7 @@ from .served_rows import (
     service,
     stored_serving,
 )
-from .serving_fit import FEWEST, FittedEngine, left_out, seen
+from .serving_fit import seen
 
 # Served models under a rate of requests, with what peer models predict for the same rows beside ours.
 #
