@@ -216,7 +216,8 @@ def test_rows_left_out_are_predicted_as_by_a_fit_without_them():
     apart = serving_engines.left_out(rows, fitted, np.where(odd, "odd", "even"))
     others = [job for job, is_odd in zip(jobs, odd, strict=True) if not is_odd]
     without = serving_engines.fit_engine(
-        serving_fit.seen(others, none[~odd], said.first_s[~odd], said.between_s[~odd]), serving_fit.identified_by(others)
+        serving_fit.seen(others, none[~odd], said.first_s[~odd], said.between_s[~odd]),
+        serving_fit.identified_by(others),
     )
     assert apart.between_s[odd] == pytest.approx(rows.under(without).between_s[odd], rel=0.02)
     assert apart.first_s[odd] == pytest.approx(rows.under(without).first_s[odd], rel=0.04)
@@ -230,7 +231,9 @@ def test_the_slowdown_of_few_steps_is_held_near_one():
 def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
     table = pd.DataFrame({"run": ["a", "a", "b"], "request_rate_per_s": [2.0, 6.0, 10.0], "duration_s": 600.0,
                           "distinct_prompts": [45, 45, 44]})  # fmt: skip
-    assert served_suites.with_cached_share(table)["cached_share"].tolist() == pytest.approx([1 - 45 / 1200, 1.0, 1 - 44 / 6000])
+    assert served_suites.with_cached_share(table)["cached_share"].tolist() == pytest.approx(
+        [1 - 45 / 1200, 1.0, 1 - 44 / 6000]
+    )
 
 
 def test_the_tables_name_what_is_missed_and_what_was_set_aside():
