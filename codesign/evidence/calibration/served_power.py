@@ -77,7 +77,7 @@ class DrawnPower(NamedTuple):
 
 
 class DecodedJobs(NamedTuple):
-    """What rows decode: arrays of one length.
+    """Work of rows that decode: arrays of one length.
 
     Attributes:
         words: that a step chooses from, the vocabulary for every sequence.

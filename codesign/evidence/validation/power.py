@@ -115,7 +115,7 @@ def run_of(one: Job, sampled: Sampled) -> PricedRun:
 
 
 def decoded(jobs: Sequence[Job]) -> DecodedJobs:
-    """What jobs decode."""
+    """Work of jobs that decode."""
     products, attention = np.array([formats(one) for one in jobs]).T
     return DecodedJobs(
         np.array([float(one.model.vocab) * one.sequences / one.replicas for one in jobs]),
