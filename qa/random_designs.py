@@ -20,9 +20,9 @@ import numpy as np
 from codesign import Problem, evaluate, prepare_jax, study_from_config
 from codesign.config import available
 from codesign.core import CodesignError
-from codesign.evidence.validation import at_many
 from codesign.jaxprs import quick_jit
 from codesign.search import Mix
+from codesign.staging import at_many
 
 PART = 4096  # designs at once
 SAME = 1e-9  # relative difference that rounding may make

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import evaluate
 from codesign.search import Problem
+from codesign.staging import at_many
 
 
 def values_and_slopes(

@@ -8,7 +8,7 @@ import pytest
 from codesign.config import conf_dir, scenario_from_config
 from codesign.core.fields import replace
 from codesign.core.json_yaml import read_yaml
-from codesign.evidence.validation.power import (
+from codesign.evidence.calibration.served_power import (
     LIMITS,
     DrawnPower,
     PowerRows,
@@ -18,6 +18,7 @@ from codesign.evidence.validation.power import (
     left_out,
     predicted,
 )
+from codesign.evidence.validation.power import decoded
 from codesign.evidence.validation.served_rows import Job
 from codesign.model.hardware import Board, CappedBoard
 from codesign.model.metrics import evaluate
@@ -104,7 +105,7 @@ def made(count: int, model) -> PowerRows:
                  kernels * rng.uniform(1e12, 3e12, count), zero)  # fmt: skip
     far = DrawnPower(*(1.2 * part for part in near))
     names = np.full(count, "H100-SXM")
-    seen = PowerRows(jobs, names, names, zero, zero, zero, np.ones(count), near, far)
+    seen = PowerRows(decoded(jobs), names, names, zero, zero, zero, np.ones(count), near, far)
     return seen._replace(step_s=seen.steps_s(SAMPLED))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from codesign.config import Study, study_from_config
-from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import evaluate
 from codesign.search.solve import solve
+from codesign.staging import at_many
 from codesign.study.objective import feasible
 
 pytestmark = pytest.mark.slow

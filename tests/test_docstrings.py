@@ -16,7 +16,7 @@ BARE = frozenset(("asked", "found", "kept", "known", "own", "place", "told", "wh
 # Names with such a part that are left, by package: public (`DesignSpace.place`), or keys of files (`own_bound`). A
 # ceiling only goes down: lower it to the count that this module prints, `python tests/test_docstrings.py`.
 CEILINGS = {
-    "commands": 27, "config": 12, "evidence": 770, "explorer": 5, "model": 411, "report": 18, "search": 27,
+    "commands": 27, "config": 12, "evidence": 2, "explorer": 5, "model": 411, "report": 18, "search": 27,
     "simulation": 3, "staging": 3, "study": 3, "testing": 2, "verification": 9,
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 
 from codesign.config.composition import compose
 from codesign.config.engines import Exchange, fitted_exchanges, reached, with_engine
-from codesign.evidence.validation.across_nodes import fit_exchange, table_of
+from codesign.evidence.calibration.exchange import fit_exchange, table_of
 
 FABRIC = "cluster.network.scale_up.fabric.bandwidth_bytes_per_s"
 SENT = "cluster.network.scale_up.collectives.all_to_all"

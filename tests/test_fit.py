@@ -12,10 +12,10 @@ from codesign.config import scenario_from_config, study_from_config
 from codesign.config.memory_advice import capacity_of, distance, minimal_changes, shortage, smallest_changes, used_of
 from codesign.core.errors import ConfigError
 from codesign.core.fields import as_leaf, replace
-from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import chance_that_fits, evaluate
 from codesign.model.metrics.footprint import SPREAD, factor, interval_bytes
 from codesign.model.workloads.plan_fields import plan_value
+from codesign.staging import at_many
 from codesign.study import Objective
 
 LARGE = (

@@ -172,7 +172,7 @@ def test_both_commands_give_one_number(tmp_path: Path):
     assert len(found) == 4, messages
     assert any("a cache has room for" in line for line in messages)
     assert any("it does not fit as stated; priced with" in line for line in messages)
-    told = {one.run.place: one for one in compared(found, messages) if one.metric in ("tpot_s", "time_s")}
+    told = {one.run.location: one for one in compared(found, messages) if one.metric in ("tpot_s", "time_s")}
     assert len(told) == 4, messages
     for one in told.values():
         out = io.StringIO()

@@ -62,7 +62,7 @@ INSIDE = {  # the same within a room; a name stands for what lies below it, unle
     ],
     "evidence": [
         {"measurements"},
-        {"importers", "observing"},
+        {"importers", "observing", "calculon"},
         {"calibration"},
         {"validation"},
         {"reproduction"},

@@ -166,8 +166,7 @@ def test_kinds_are_known_by_columns_alone(schema, tmp_path):
         whole = rows if whole is None else whole
         pd.testing.assert_frame_equal(rows, whole)
     path.write_bytes(text_of([[*line, "mine" if i == 0 else "1"] for i, line in enumerate(table_of(schema))]))
-    expected = [] if schema.name == "calculon" else ["of/an unknown source.CSV: column(s) mine not used"]
-    assert unread(tmp_path) == expected
+    assert unread(tmp_path) == ["of/an unknown source.CSV: column(s) mine not used"]
 
 
 def test_between_two_kinds_the_larger_then_the_earlier_wins():
@@ -235,7 +234,7 @@ def test_options_that_are_not_known_are_set_aside_with_a_note(tmp_path):
 @pytest.mark.slow
 def test_unknown_devices_of_every_kind_are_named_and_nothing_else_happens(tmp_path):
     for schema in SCHEMAS:
-        if schema.name in ("peaks", "calculon"):
+        if schema.name == "peaks":
             continue
         cells = table_of(schema)
         if "gpu" in cells[0]:
@@ -246,7 +245,7 @@ def test_unknown_devices_of_every_kind_are_named_and_nothing_else_happens(tmp_pa
     assert {row["suite"] for row in result} == {"note"}
     notes = " ".join(row["quantity"] for row in result)
     for schema in SCHEMAS:
-        if schema.suite and schema.name not in ("peaks", "calculon", "open_loop_peers", "mlperf_inference"):
+        if schema.suite and schema.name not in ("peaks", "open_loop_peers", "mlperf_inference"):
             assert schema.name in notes or "Abacus-1" in notes
 
 

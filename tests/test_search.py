@@ -12,12 +12,12 @@ from builders import serving, training
 from codesign.core.errors import ConfigError
 from codesign.core.fields import replace
 from codesign.core.pareto_tools import non_dominated_rows
-from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import account, evaluate
 from codesign.search import Certified, Descent, Grid, GridThenGradient, Optimizer, Problem
 from codesign.search.descent import gradient
 from codesign.search.exhaustive.grid import screen
 from codesign.search.results import collect, designs, pareto
+from codesign.staging import at_many
 from codesign.study.design_space import Continuous, DesignSpace, Ratio
 from codesign.study.objective import Objective
 

@@ -15,6 +15,7 @@ from codesign.config.construct import resolve
 from codesign.config.engines import fitted_exchanges, with_engine
 from codesign.core.errors import ConfigError
 from codesign.core.json_yaml import read_yaml
+from codesign.evidence.calibration import serving_engines
 from codesign.evidence.validation import served_rows, served_suites, serving_fit
 from codesign.evidence.validation.near import slowdown_of
 from codesign.evidence.validation.page import tables_of
@@ -182,12 +183,12 @@ def jobs_of_a_table() -> list[Job]:
 
 @pytest.mark.slow
 def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
-    engine = serving_fit.FittedEngine(1.08, 4e-4, 0.03, 8e-6, 0.0, 2e-3, 0.2, 5.0)
+    engine = serving_engines.FittedEngine(1.08, 4e-4, 0.03, 8e-6, 0.0, 2e-3, 0.2, 5.0)
     jobs = jobs_of_a_table()
     none, blank = np.zeros(len(jobs)), np.ones(len(jobs))
     said = serving_fit.seen(jobs, none, blank, blank).under(engine)
     rows = serving_fit.seen(jobs, none, *said)
-    result = serving_fit.fit_engine(rows, serving_fit.told_by(jobs))
+    result = serving_engines.fit_engine(rows, serving_fit.identified_by(jobs))
     assert result.expert_launch_s == 0.0  # no row tells it
     assert result.prompt_token_s == pytest.approx(8e-6, rel=0.2)
     assert result.kernel_slowdown == pytest.approx(1.08, abs=0.03)
@@ -198,7 +199,7 @@ def test_constants_of_an_engine_are_recovered_as_far_as_they_are_not_held():
     again = rows.under(result)
     assert again.first_s == pytest.approx(said.first_s, rel=0.02)
     groups_of = np.arange(len(jobs)) % 3
-    apart = serving_fit.left_out(rows, result, groups_of)
+    apart = serving_engines.left_out(rows, result, groups_of)
     assert apart.first_s == pytest.approx(said.first_s, rel=0.05)  # the others say the same
 
 
@@ -207,15 +208,16 @@ def test_rows_left_out_are_predicted_as_by_a_fit_without_them():
     """To first order: a third of the rows is 6 % slower than the constants say, and the others do not know."""
     jobs = jobs_of_a_table()
     none, blank = np.zeros(len(jobs)), np.ones(len(jobs))
-    engine = serving_fit.FittedEngine(1.1, 1e-4, 0.03, 5e-6, 0.0, 1e-3, 0.2, 5.0)
+    engine = serving_engines.FittedEngine(1.1, 1e-4, 0.03, 5e-6, 0.0, 1e-3, 0.2, 5.0)
     said = serving_fit.seen(jobs, none, blank, blank).under(engine)
     odd = np.arange(len(jobs)) % 3 == 0
     rows = serving_fit.seen(jobs, none, *(np.where(odd, 1.06 * times, times) for times in said))
-    fitted = serving_fit.fit_engine(rows, serving_fit.told_by(jobs))
-    apart = serving_fit.left_out(rows, fitted, np.where(odd, "odd", "even"))
+    fitted = serving_engines.fit_engine(rows, serving_fit.identified_by(jobs))
+    apart = serving_engines.left_out(rows, fitted, np.where(odd, "odd", "even"))
     others = [job for job, is_odd in zip(jobs, odd, strict=True) if not is_odd]
-    without = serving_fit.fit_engine(
-        serving_fit.seen(others, none[~odd], said.first_s[~odd], said.between_s[~odd]), serving_fit.told_by(others)
+    without = serving_engines.fit_engine(
+        serving_fit.seen(others, none[~odd], said.first_s[~odd], said.between_s[~odd]),
+        serving_fit.identified_by(others),
     )
     assert apart.between_s[odd] == pytest.approx(rows.under(without).between_s[odd], rel=0.02)
     assert apart.first_s[odd] == pytest.approx(rows.under(without).first_s[odd], rel=0.04)
@@ -229,7 +231,9 @@ def test_the_slowdown_of_few_steps_is_held_near_one():
 def test_new_prompts_count_in_the_first_stage_of_a_run_alone():
     table = pd.DataFrame({"run": ["a", "a", "b"], "request_rate_per_s": [2.0, 6.0, 10.0], "duration_s": 600.0,
                           "distinct_prompts": [45, 45, 44]})  # fmt: skip
-    assert served_suites.with_found(table)["found"].tolist() == pytest.approx([1 - 45 / 1200, 1.0, 1 - 44 / 6000])
+    assert served_suites.with_cached_share(table)["cached_share"].tolist() == pytest.approx(
+        [1 - 45 / 1200, 1.0, 1 - 44 / 6000]
+    )
 
 
 def test_the_tables_name_what_is_missed_and_what_was_set_aside():

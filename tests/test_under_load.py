@@ -12,13 +12,13 @@ from codesign.config import check_plan
 from codesign.config.consistency import check_load
 from codesign.config.study import scenario_from_config, study_from_config
 from codesign.core.errors import ConfigError
-from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import evaluate
 from codesign.model.scenario import Scenario
 from codesign.model.workloads import SLO, ContinuousServing, GoodputServing, Plan, ServingAtRate
 from codesign.model.workloads.goodput import SLO_SHARES, NodeTimes
 from codesign.model.workloads.latency import alone, others
 from codesign.search.results import numbers_of
+from codesign.staging import at_many
 
 LENGTHS = {"input_tokens": 1024.0, "output_tokens": 257.0}
 PLAN = Plan(tp=16.0, micro_batch=64.0, token_budget=512.0)

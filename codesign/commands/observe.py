@@ -21,7 +21,7 @@ from ..core.json_yaml import dumps
 from ..core.short_names import CHOICES, NUMBERS
 from ..core.units import engineering
 from ..evidence.importers import ImportedRow, as_csv, collective_rows, imported, is_collective
-from ..evidence.measurements.columns import is_known, names_devices
+from ..evidence.measurements.columns import is_recognised, names_devices
 from ..evidence.observing import Endpoint, Observed, client_of, drive, measured_sizes, served_model
 from ..evidence.validation.measured_runs import run_of
 from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace
@@ -87,7 +87,7 @@ def check_run_column(key: str, command: str) -> None:
     Raises:
         ConfigError: it knows no such.
     """
-    if not is_known(key):
+    if not is_recognised(key):
         raise ConfigError(f"{command}: {key} is no column of measured runs{suggestion(key, (*CHOICES, *NUMBERS))}")
 
 

@@ -56,7 +56,7 @@ __all__ = [
 # link. bytes are those that leave a rank, and how often a token is among them is `counted`: once for each rank it
 # goes to, each expert, or each node. The power of processors counts where a library says how many it takes, else 24
 # are. Constants are of one library, phase, format and reach, in `conf/calibration/exchange.csv`, fitted by `codesign
-# calibrate` (`evidence.validation.across_nodes`).
+# calibrate` (`evidence.calibration.exchange`).
 #
 # Assumes: tokens spread evenly over experts. A format is a label: what a kernel sends under it is in its constants.
 
@@ -96,19 +96,24 @@ class Exchange(NamedTuple):
         start = np.where(np.less(node, 8), self.start_4_s, self.start_8_s)
         return np.asarray(start * _wider(link) ** self.start_power)
 
-    def rate(self, link: Any) -> np.ndarray:
-        """Bytes/s of a rank with the usual number of processors."""
+    def rate(self, link: Any, processors: Any = USUAL_PROCESSORS) -> np.ndarray:
+        """Bytes/s of a rank whose library takes so many processors."""
         wider = _wider(link)
-        return np.asarray(self.rate_bytes_per_s * wider**self.link_power * np.asarray(link) / (EXCHANGE_LINK * wider))
+        rate = self.rate_bytes_per_s * wider**self.link_power * np.asarray(link) / (EXCHANGE_LINK * wider)
+        more = (np.asarray(processors) / USUAL_PROCESSORS) ** self.processors_power
+        return np.asarray(rate * np.minimum(more, MOST_PROCESSORS))
 
     def seconds(self, rows: Any) -> np.ndarray:
         """Seconds of an exchange, from columns `link` (bytes/s), `node` (devices of one), `processors`, `experts`,
         `arrivals` (copies that a rank sends to one expert) and the bytes of a rank: `ranks_bytes`, `copies_bytes` or
         `nodes_bytes`."""
-        link, start = rows["link"], self.start_s(rows["link"], rows["node"])
-        more = np.minimum((rows["processors"] / USUAL_PROCESSORS) ** self.processors_power, MOST_PROCESSORS)
-        sent = rows[f"{self.counted}_bytes"] / (self.rate(link) * more) + self.token_s * rows["arrivals"]
-        return np.asarray(start + self.expert_s * rows["experts"] + sent, dtype=float)
+        start, rate = self.start_s(rows["link"], rows["node"]), self.rate(rows["link"], rows["processors"])
+        return self.sum_s(rows, start, rate)
+
+    def sum_s(self, rows: Any, start_s: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """Seconds of an exchange from its start and its rate."""
+        sent = rows[f"{self.counted}_bytes"] / rate + self.token_s * rows["arrivals"]
+        return np.asarray(start_s + self.expert_s * rows["experts"] + sent, dtype=float)
 
 
 def _wider(link: Any) -> np.ndarray:

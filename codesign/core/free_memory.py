@@ -16,8 +16,7 @@ FAST = ((TRIM, 512 << 20), (PAD, 64 << 20), (MAPPED, 32 << 20))
 SPARING = ((TRIM, 64 << 20), (PAD, 8 << 20), (MAPPED, 8 << 20), (HEAPS, 2))
 
 
-HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search",
-           "codesign.evidence.validation.vectorise")  # fmt: skip
+HOLDERS = ("codesign.staging", "codesign.jaxprs", "codesign.curvature", "codesign.search")
 """Rooms and modules that keep the last programs that they made."""
 CACHE_OF_CALLS = type(functools.lru_cache(len))
 

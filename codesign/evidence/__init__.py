@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazily
 
 if TYPE_CHECKING:
+    from . import calculon as calculon
     from . import reproduction as reproduction
     from .calibration import calibrate as calibrate
     from .measurements import SCHEMAS as SCHEMAS
@@ -13,4 +14,4 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = lazily(__name__)
 
-__all__ = ["SCHEMAS", "Schema", "calibrate", "reproduction", "validate"]
+__all__ = ["SCHEMAS", "Schema", "calculon", "calibrate", "reproduction", "validate"]

@@ -98,8 +98,8 @@ class Claim:
             error = abs(self.model / self.paper - 1)
         bar = self.bar if self.kind in JUDGED else None
         ok = None if bar is None or error is None else bool(error <= bar)
-        own = asdict(self) | {"error": error, "bar": bar, "ok": ok}
-        row = {COLUMNS.get(key, key): value for key, value in own.items()}
+        fields = asdict(self) | {"error": error, "bar": bar, "ok": ok}
+        row = {COLUMNS.get(key, key): value for key, value in fields.items()}
         return row if self.found is not None else {key: value for key, value in row.items() if key != "found"}
 
 
@@ -162,11 +162,11 @@ def claims_of(folder: Path) -> list[Claim]:
     module = load(folder)
     said = getattr(module, "KINDS", {})
 
-    def told(claim: Claim) -> Claim:
+    def reported(claim: Claim) -> Claim:
         kinds = [kind for kind, pattern in said.items() if re.search(pattern, claim.claim)]
         return replace(claim, kind=kinds[0]) if kinds else claim
 
-    return [told(claim) for claim in module.claims()]
+    return [reported(claim) for claim in module.claims()]
 
 
 def reproduce(
@@ -185,18 +185,18 @@ def reproduce(
     Raises:
         ConfigError: an unknown name, with a suggestion.
     """
-    known = available()
+    experiments = available()
     wanted = list(names)
     if not wanted or "all" in wanted:
-        wanted = list(known)
+        wanted = list(experiments)
     for name in wanted:
-        if name not in known:
-            raise ConfigError(f"experiment {name!r} does not exist{suggestion(name, known)}")
+        if name not in experiments:
+            raise ConfigError(f"experiment {name!r} does not exist{suggestion(name, experiments)}")
     rows = []
     for name in wanted:
         progress(name, [])
         try:
-            result = [claim.row() for claim in claims_of(known[name])]
+            result = [claim.row() for claim in claims_of(experiments[name])]
             rows += result
             progress(name, result)
         except Exception as error:
@@ -215,9 +215,9 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     rows = list(rows)
     result: dict[str, Any] = {"all": _counts(rows)}
     for document, prefixes in DOCUMENTS.items():
-        own = [row for row in rows if str(row["experiment"]).startswith(prefixes)]
-        if own:
-            result[document] = _counts(own)
+        mine = [row for row in rows if str(row["experiment"]).startswith(prefixes)]
+        if mine:
+            result[document] = _counts(mine)
     return result
 
 
@@ -238,10 +238,10 @@ def _counts(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts and median error of one set of rows."""
     result: dict[str, Any] = {}
     for kind in KINDS:
-        own = [row for row in rows if row["evidence"] == kind]
-        result[kind] = {"claims": len(own)}
+        mine = [row for row in rows if row["evidence"] == kind]
+        result[kind] = {"claims": len(mine)}
         if kind in JUDGED:
-            verdicts = [row["ok"] for row in own if row["ok"] is not None]
+            verdicts = [row["ok"] for row in mine if row["ok"] is not None]
             result[kind] |= {"with_bar": len(verdicts), "met": sum(verdicts)}
     errors = [apart for row in rows if row["evidence"] == "predicted" if (apart := _apart(row)) is not None]
     return result | {"median_error": statistics.median(errors) if errors else None}
@@ -270,9 +270,9 @@ def write_reports(rows: list[dict[str, Any]], folder: str | Path) -> list[Path]:
     from ..report import style, write_experiment_report
     from ..report.findings import agreement
 
-    frame, pages, known = pd.DataFrame(rows), [], available()
+    frame, pages, experiments = pd.DataFrame(rows), [], available()
     for name, part in frame.groupby("experiment", sort=True):
-        module = load(known[str(name)]) if name in known else None
+        module = load(experiments[str(name)]) if name in experiments else None
         page = f"[experiments/{name}](../../experiments/{name}/README.md)"
         text = "\n\n".join([*finding(str(name)), f"Question, command and what was expected: {page}."])
         if part["found"].isna().all() if "found" in part else False:  # of others that were reproduced beside it

@@ -4,16 +4,19 @@ They are written out as one Python function with a line for each (`jaxprs.progra
 """
 
 import copy
+import functools
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core.free_memory import keep_memory
+from ..core.jax_typed import flatten as tree_flatten
+from ..core.jax_typed import jit, unflatten
 from ..jaxprs.evaluator import behind
 from ..jaxprs.numpy_primitives import ELEMENTWISE
-from ..jaxprs.program import Equation, Program, cached, written_calls
+from ..jaxprs.program import Equation, Program, cached, flatten, written_calls
 from .again import program_key, written_once
 
 MAX_PROGRAMS = 16  # programs that are kept ready to run
@@ -126,3 +129,58 @@ def at_points(
     given = [np.asarray(leaf, dtype=kind)[..., None] for leaf, kind in zip(leaves, kinds, strict=False)]
     result = (made or running(program))(*given, *(np.asarray(column, dtype=float) for column in columns))
     return [np.moveaxis(each, -1, 0) for each in result]
+
+
+# A large function at many points by NumPy: traced once a structure, at one point, and never compiled.
+#
+# Compiling a scenario costs ten to forty seconds, tracing it one; a validation asks each structure a few thousand
+# times.
+
+
+MAX_TRACES = 64  # that are kept
+_traces: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+
+
+def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) -> Callable[..., Any]:
+    """`jax.vmap` of a function of trees of numbers; what comes out are arrays of NumPy.
+
+    Args:
+        function: pure.
+        in_axes: of each argument 0 where every number has an axis of points in front, None where all points share it.
+    """
+    traced: Any = jit(function)
+
+    def run(*arguments: Any) -> Any:
+        structures, arrays, points = list[Any](), list[np.ndarray](), 1
+        for argument, axis in zip(arguments, in_axes, strict=True):
+            leaves, structure = tree_flatten(argument)
+            numbers = [np.asarray(leaf)[None] if axis is None else np.asarray(leaf) for leaf in leaves]
+            structures.append(structure)
+            arrays += numbers
+            points = max([points, *map(len, numbers)])
+        shapes = tuple((array.dtype, array.shape[1:]) for array in arrays)
+        key = (traced, tuple(structures), shapes)
+        trace, out = cached(_traces, key, lambda: _trace(traced, structures, arrays), MAX_TRACES)
+        result = [np.moveaxis(array, -1, 0) for array in _ready(trace)(*map(_behind, arrays))]
+        return unflatten(out, [np.broadcast_to(array, (points, *array.shape[1:])) for array in result])
+
+    return run
+
+
+def _trace(traced: Any, structures: Sequence[Any], arrays: Sequence[np.ndarray]) -> tuple[Any, Any]:
+    """(trace at the first point, structure of what comes out)."""
+    leaves = iter(arrays)
+    one = [unflatten(each, [next(leaves)[0] for _ in range(each.num_leaves)]) for each in structures]
+    trace = traced.trace(*one)
+    return trace.jaxpr, tree_flatten(trace.out_info)[1]
+
+
+def _behind(array: np.ndarray) -> np.ndarray:
+    """Points behind; one for all of them where they are alike, so that what sees no other number is computed once."""
+    same = len(array) and (array == array[:1]).all()
+    return np.moveaxis(array[:1] if same else array, 0, -1)
+
+
+@functools.cache
+def _ready(trace: Any) -> Running:
+    return running(flatten(trace))

@@ -18,13 +18,13 @@ from jaxtyping import Array
 
 from codesign.config import scenario_from_config
 from codesign.core import replace
-from codesign.evidence.validation import at_many
 from codesign.model import Scenario
 from codesign.model.hardware import Accelerator, Link, MemoryTier, Roofline, SharedPool
 from codesign.model.metrics import evaluate
 from codesign.model.networks.collectives import Collectives, NetworkLevel, RingAllGather, ScaledVolume, Send
 from codesign.model.networks.fabrics import SwitchDomain
 from codesign.model.workloads import Plan
+from codesign.staging import at_many
 
 __all__ = [
     "APPLIANCE", "DGX", "H100_BYTES_PER_S", "HOP_BYTES_PER_S", "PATHS", "PORTS", "TWO_DGX", "appliance_pool", "at",

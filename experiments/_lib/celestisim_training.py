@@ -21,10 +21,10 @@ from jaxtyping import Array
 from _lib.celestisim_counting import counted_j
 from codesign.config import scenario_from_config
 from codesign.core import replace
-from codesign.evidence.validation import at_many
 from codesign.model import Scenario
 from codesign.model.metrics import evaluate, ledger
 from codesign.model.networks.fabrics import PathEnergy
+from codesign.staging import at_many
 
 __all__ = ["System", "fastest_plans", "moved_kj", "plan_grid", "template", "timed_plans"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from peer_spaces import SPACES, points
 
-from codesign.evidence.validation.calculon import predict_alike, system
+from codesign.evidence.calculon import predict_alike, system
 
 LEAST_BLOCKS = 3  # of a processor that offloads: one at work, one coming, one going
 FIELDS = (

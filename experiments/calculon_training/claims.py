@@ -7,8 +7,8 @@ printed in a form we could read, so each run is held against the measured time a
 import numpy as np
 import pandas as pd
 
+from codesign.evidence.calculon import predict
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation.calculon import predict
 
 NAME = "calculon_training"
 STATED_ERROR, BAR_POINTS = 0.0365, 0.01

@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 
 from codesign import replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model.networks.collectives import NetworkLevel
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import CommOp
 from codesign.report.findings import headline, panels, plain_ticks
+from codesign.staging import at_many
 
 NAME = "collective_winners"
 CANDIDATES = {  # name: (fabric, collectives, colour)

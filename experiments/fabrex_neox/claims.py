@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim, experiments_folder, load
-from codesign.evidence.validation import at_many
+from codesign.staging import at_many
 
 NAME = "fabrex_neox"
 KINDS = {  # of claims whose standing alone does not say it

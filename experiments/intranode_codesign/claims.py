@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model import sent_per_step
 from codesign.model.networks.fabrics.interference import CoupledNode, equal_switch_tree, network_s
 from codesign.report.findings import (
@@ -30,6 +29,7 @@ from codesign.report.findings import (
     panels,
     plain_ticks,
 )
+from codesign.staging import at_many
 
 NAME = "intranode_codesign"
 INSIDE = "cluster.network.scale_up.fabric.inner.bandwidth_bytes_per_s"

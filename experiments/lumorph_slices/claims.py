@@ -9,7 +9,6 @@ import pandas as pd
 
 from _lib.circuit_schedule import factorisations
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model.slices import (
     MIXES,
     AbstractAllocator,
@@ -24,6 +23,7 @@ from codesign.model.slices import (
     simulate,
 )
 from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, YELLOW, LineLabel, headline, name_ends, panels
+from codesign.staging import at_many
 
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"LUM-03\b",

@@ -18,11 +18,10 @@ from matplotlib.axes import Axes
 
 from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
 from codesign.model.metrics import ScenarioEvaluation
 from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, LineLabel, headline, name_ends, panels, plain_ticks
-from codesign.staging import slopes_of
+from codesign.staging import at_many, slopes_of
 
 NAME = "memory_codesign"
 DEVICES, SHARERS, OUTPUT = 64.0, 16.0, 256.0

@@ -16,13 +16,13 @@ from scipy.optimize import least_squares
 from _lib.celestisim_inference import APPLIANCE, DGX, PATHS, reference, untuned
 from codesign import Scenario, replace
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model.hardware import Link
 from codesign.model.metrics import priced_ops
 from codesign.model.networks.collectives import RingAllReduce, Tuned
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import CommOp, ComputeOp
 from codesign.report.findings import BLUE, GREY, ORANGE, YELLOW, LineLabel, beside, headline, name_ends, panels
+from codesign.staging import at_many
 
 NAME = "pfa_breakdown"
 KINDS = {  # of claims whose standing alone does not say it

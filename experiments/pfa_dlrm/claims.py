@@ -17,7 +17,6 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model.hardware import Roofline
 from codesign.model.networks.collectives import (
     Collectives,
@@ -30,6 +29,7 @@ from codesign.model.networks.collectives import (
 )
 from codesign.model.networks.fabrics import FatTree, SwitchDomain
 from codesign.report.findings import BLUE, ORANGE, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.staging import at_many
 
 NAME = "pfa_dlrm"
 KINDS = {  # of claims whose standing alone does not say it

@@ -16,8 +16,8 @@ from codesign import Scenario, evaluate
 from codesign.config import scenario_from_config
 from codesign.core import replace
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.report.findings import BLUE, GREY, ORANGE, headline, panels
+from codesign.staging import at_many
 
 NAME = "rl_split"
 MODES = ("colocated", "synchronous", "one_step_off", "asynchronous")  # in the order of plan.mode

@@ -17,9 +17,9 @@ from scipy.optimize import brentq
 
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.evidence.validation import at_many
 from codesign.model.workloads import CommOp
 from codesign.report.findings import BLUE, GREEN, ORANGE, LineLabel, beside, headline, name_ends, panels, plain_ticks
+from codesign.staging import at_many
 
 NAME = "scin_inference"
 KINDS = {  # of claims whose standing alone does not say it

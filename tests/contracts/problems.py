@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from codesign.evidence.validation.vectorise import at_many
 from codesign.model.metrics import Metrics, evaluate
 from codesign.search import Problem, Progress
+from codesign.staging import at_many
 from codesign.study.design_space import Continuous, DesignSpace
 from codesign.study.objective import Objective, feasible
 from codesign.testing.check import products

@@ -123,8 +123,8 @@ READERS: tuple[tuple[str, str, Callable[[pd.DataFrame], Loads]], ...] = (  # kin
 def board_limits(directory: Path) -> dict[str, float]:
     """Device -> power limit of its board, from the folder's table of peaks."""
     rows = peak_rows(directory)
-    known = rows[rows["tdp_w"].notna()] if "tdp_w" in rows else rows[:0].assign(tdp_w=[])
-    return dict(zip(known["gpu"].astype(str), known["tdp_w"].astype(float), strict=True))
+    rated = rows[rows["tdp_w"].notna()] if "tdp_w" in rows else rows[:0].assign(tdp_w=[])
+    return dict(zip(rated["gpu"].astype(str), rated["tdp_w"].astype(float), strict=True))
 
 
 def fit_power(directory: Path | str, messages: list[str]) -> dict[str, dict[str, Any]]:
@@ -142,13 +142,13 @@ def fit_power(directory: Path | str, messages: list[str]) -> dict[str, dict[str,
     """
     directory = Path(directory)
     limits, folder = board_limits(directory), read_peaks(directory)
-    found: dict[str, list[tuple[str, Loads]]] = {}
+    loads_by_gpu: dict[str, list[tuple[str, Loads]]] = {}
     for kind, source, loads_of in READERS:
         for table in tables(directory, kind):
             for gpu, rows in table.rows(messages).groupby("gpu"):
-                found.setdefault(str(gpu), []).append((source, loads_of(rows)))
+                loads_by_gpu.setdefault(str(gpu), []).append((source, loads_of(rows)))
     fitted = {}
-    for gpu, parts in found.items():
+    for gpu, parts in loads_by_gpu.items():
         loads = Loads(*(np.concatenate(columns) for columns in zip(*(part for _, part in parts), strict=True)))
         if gpu not in limits or len(loads.power_w) < LEAST_ROWS:
             why = "no tdp_w in a table of peaks" if gpu not in limits else f"fewer than {LEAST_ROWS} usable"

@@ -11,14 +11,14 @@ import pandas as pd
 from ...core.errors import DataError
 from .board_power import calibrate_power
 from .collectives import calibrate_collectives
-from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, inherited, node, place, publish, text
+from .constants import REFERENCE, SOURCE, Kernels, Node, chip_provenance, constants_file, inherited, node, publish, text
 from .fit import NOISY_S, Score, fit, predict, rows_of, score
 from .gpus import accelerators, calibrated, stand_ins
 from .kernels import LEAST_ROWS, ROOFLINES, TABLES, KernelTable, TableGroup, kernel_groups, unknown
 from .learned_factors import Learned, learn
 
 Progress = Callable[[str], None]
-POOL_PULL, OWN_PULL, HELD_OUT = 0.03, 0.1, 0.3
+POOL_PULL, DEVICE_PULL, HELD_OUT = 0.03, 0.1, 0.3
 
 
 class Fitted(dict[tuple[str, str, str, str], Node]):
@@ -37,7 +37,7 @@ def fit_together(table: KernelTable, members: list[TableGroup]) -> list[np.ndarr
     All are first fitted as one; each device then stays near that.
     """
     pooled = fit(table, rows_of(members), None, POOL_PULL)
-    return [fit(table, rows_of([group]), pooled, OWN_PULL) for group in members]
+    return [fit(table, rows_of([group]), pooled, DEVICE_PULL) for group in members]
 
 
 def held_out(table: KernelTable, members: list[TableGroup]) -> list[float]:
@@ -81,8 +81,8 @@ def fit_kernels(
     return fitted, provenance, residuals
 
 
-def _origin(group: TableGroup, found: Score, unseen: float) -> Node:
-    note = f"{found.n} rows above 10 us, median residual {100 * found.median:.1f} %, {100 * unseen:.1f} % held out"
+def _origin(group: TableGroup, score: Score, unseen: float) -> Node:
+    note = f"{score.n} rows above 10 us, median residual {100 * score.median:.1f} %, {100 * unseen:.1f} % held out"
     at = group.table.pattern.removesuffix(".csv").rstrip("_*")
     return {"source": SOURCE, "at": at, "kind": "fitted", "note": f"{group.framework}, {note}"}
 
@@ -133,9 +133,9 @@ def _texts(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], v
     texts: dict[Path, str] = {}
     measured = {key[0] for key in fitted}
     for framework in sorted({key[1] for key in fitted}):
-        own = {key[0] for key in fitted if key[1] == framework}
+        mine = {key[0] for key in fitted if key[1] == framework}
         targets = (
-            calibrated() if framework == REFERENCE else own | {name for name in calibrated() if _other_cut(name, own)}
+            calibrated() if framework == REFERENCE else mine | {name for name in calibrated() if _other_cut(name, mine)}
         )
         for accelerator in sorted(targets):
             kernels, notes = inherit(accelerator, framework, fitted, provenance)
@@ -144,7 +144,7 @@ def _texts(out: Path, fitted: Fitted, provenance: dict[tuple[str, ...], Node], v
             title = f"Kernel constants of {accelerator} under {framework}, fitted by `codesign calibrate`."
             if accelerator not in measured:
                 title = f"Kernel constants of {accelerator}: not measured, taken from its nearest relative."
-            texts[place(out, accelerator, framework, variant)] = text(title, kernels, notes)
+            texts[constants_file(out, accelerator, framework, variant)] = text(title, kernels, notes)
     return texts
 
 

@@ -70,11 +70,11 @@ def rounds(operation: str) -> float:
 def scale_up_groups(directory: Path, messages: list[str], kind: str = "scale_up") -> Iterator[CollectiveGroup]:
     """Groups of collectives inside one scale-up domain: the library's (`scale_up`), or `custom_all_reduce`."""
     folder = read_peaks(directory)
-    own = kind == "custom_all_reduce"
+    custom = kind == "custom_all_reduce"
     for table in tables(directory, kind):
         rows = table.rows(messages)
-        rows = rows.assign(collective="all_reduce") if own else rows
-        keys = ["gpu", "collective"] + (["kernel_source"] if own else [])
+        rows = rows.assign(collective="all_reduce") if custom else rows
+        keys = ["gpu", "collective"] + (["kernel_source"] if custom else [])
         for (gpu, collective, *kernel), group in rows.groupby(keys, sort=True):
             if collective not in OPERATIONS:
                 messages.append(f"{table.shown}: {len(group)} rows of collective {collective!r} set aside")
@@ -85,7 +85,7 @@ def scale_up_groups(directory: Path, messages: list[str], kind: str = "scale_up"
                 messages.append(f"{table.shown}: {len(group)} rows set aside: {error}")
                 continue
             yield CollectiveGroup(
-                "custom" if own else "scale_up", OPERATIONS[collective], who, str(kernel[0]) if kernel else "nccl",
+                "custom" if custom else "scale_up", OPERATIONS[collective], who, str(kernel[0]) if kernel else "nccl",
                 who.peaks.scale_up, *_arrays(group),
             )  # fmt: skip
 
@@ -318,7 +318,13 @@ HEADER = "# @package cluster.network.scale_up.collectives\n"
 WIDEST = "gb200"  # most group sizes: the shape of curves beyond what a device was measured at
 ORDER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 PIPELINED = "pipelined"
-TOLD = ("norm", "hop_s", "tree_hops", "short_ratio", "switch_bytes")  # of `Pipelined`: the first three are fitted
+CURVE = (
+    "norm",
+    "hop_s",
+    "tree_hops",
+    "short_ratio",
+    "switch_bytes",
+)  # of `Pipelined`: the first three are fitted
 NOT_FITTED = (
     "short_ratio: 1.8 x 0.47 us of 1.9 x 3.4 us [nccl_tuning]; switch_bytes assumed, the rows have 4e5 a member or more"
 )
@@ -376,11 +382,11 @@ def _measured_send(group: CollectiveGroup | None, all_to_all: tuple[Node, Node])
 def text(title: str, operations: Operations) -> str:
     """One file of the `collective` group."""
     lines = [HEADER, f"# {title}\n", "_target_: codesign.model.networks.collectives.Collectives\n"]
-    known = [name for name in (*ORDER, PIPELINED) if name in operations]
-    for name in known:
+    named = [name for name in (*ORDER, PIPELINED) if name in operations]
+    for name in named:
         lines.append(f"{name}:\n")
         lines += [f"  {key}: {inline(value)}\n" for key, value in operations[name][0].items()]
-    return "".join([*lines, *provenance_lines({name: operations[name][1] for name in known})])
+    return "".join([*lines, *provenance_lines({name: operations[name][1] for name in named})])
 
 
 def calibrate_collectives(
@@ -416,14 +422,14 @@ def _fit(
     """Fit devices with most group sizes first, so that others may follow the shape of their curves."""
     fits, origins = Fits(), {}
     for group in sorted(groups, key=lambda g: -len(np.unique(g.members))):
-        own = group.device.accelerator
+        accelerator = group.device.accelerator
 
         def measured(other: str, what: tuple[str, str] = (group.variant, group.operation)) -> bool:
             return (other, *what) in fits
 
-        shape = lent(fits, [*wired_alike(own, measured), *filter(measured, [WIDEST])][:1], group)
+        shape = lent(fits, [*wired_alike(accelerator, measured), *filter(measured, [WIDEST])][:1], group)
         if group.device.exact:
-            key = (own, group.variant, group.operation)
+            key = (accelerator, group.variant, group.operation)
             fits[key], origins[key] = fit_group(group, shape, residuals)
             progress(f"{group.operation} {group.variant} {group.device.name}: {origins[key]['note']}")
     return fits, origins
@@ -501,6 +507,6 @@ def _pipelined(directory: Path, cluster: str, inside: Operations, outside: Opera
         return {}
     result, fitted = pipelined(rows)
     node = {"_target_": "codesign.model.networks.collectives.Pipelined"}
-    node |= {key: significant(float(getattr(result, key))) for key in TOLD}
+    node |= {key: significant(float(getattr(result, key))) for key in CURVE}
     note = f"{fitted}; {NOT_FITTED}"
     return {PIPELINED: (node, {"source": "nccl_cluster", "at": cluster, "kind": "fitted", "note": note})}

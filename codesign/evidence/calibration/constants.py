@@ -82,7 +82,7 @@ def build(value: Any) -> Any:
     return getattr(MENUS[menu], name)(**inner)
 
 
-def place(out: Path, accelerator: str, framework: str = REFERENCE, variant: str = "") -> Path:
+def constants_file(out: Path, accelerator: str, framework: str = REFERENCE, variant: str = "") -> Path:
     """File of an accelerator's constants: its own for the reference framework, else below `frameworks`."""
     if framework == REFERENCE:
         return out / f"{accelerator}{variant}.yaml"
@@ -168,8 +168,8 @@ def _carried(table: KernelTable, entry: Node, accelerator: str, number_format: s
     if "label" in old:
         kind, lender, framework, measured = old["label"].split()
         family = accelerators()[lender].generation if lender in accelerators() else ""
-        known = lender if family and family == there.generation else accelerator  # one that no network was told of
-        chip |= {"label": f"{kind} {known} {framework} {measured}"}
+        source = lender if family and family == there.generation else accelerator  # one that no network was told of
+        chip |= {"label": f"{kind} {source} {framework} {measured}"}
     share = old["processors"] / chip["processors"]
     arithmetic = chip["peak_flops_per_s"] / old["peak_flops_per_s"] * share
     traffic = chip["bandwidth_bytes_per_s"] / old["bandwidth_bytes_per_s"] * share

@@ -98,8 +98,8 @@ def rows_of(groups: Sequence[TableGroup], seed: int = 0) -> Rows:
     device = np.concatenate([_device_array(group) for group in groups])
     measured = np.concatenate([group.measured_s for group in groups])
     if len(measured) > BUCKETS[-1]:
-        kept = np.sort(np.random.default_rng(seed).choice(len(measured), BUCKETS[-1], replace=False))
-        work, device, measured = work[kept], device[kept], measured[kept]
+        sample = np.sort(np.random.default_rng(seed).choice(len(measured), BUCKETS[-1], replace=False))
+        work, device, measured = work[sample], device[sample], measured[sample]
     size = next(bucket for bucket in BUCKETS if bucket >= len(measured))
     index = np.concatenate([np.arange(len(measured)), np.zeros(size - len(measured), dtype=int)])
     weight = np.where(measured > NOISY_S, 1.0, NOISY_WEIGHT)
@@ -112,9 +112,9 @@ def seconds(table: KernelTable, log_constants: jax.Array, work: jax.Array, devic
     constants = dict(zip(table.ranges, jnp.exp(log_constants), strict=True))
 
     def row(work_row: jax.Array, device_row: jax.Array) -> jax.Array:
-        own = {"chip": Chip(*device_row[2:6])} if table.chip else {}
-        own |= {"operand_bytes": device_row[6]} if table.operand else {}
-        kernel = table.model(**own, **table.fixed, **constants)
+        inputs = {"chip": Chip(*device_row[2:6])} if table.chip else {}
+        inputs |= {"operand_bytes": device_row[6]} if table.operand else {}
+        kernel = table.model(**inputs, **table.fixed, **constants)
         parts = (kernel.time_s(Work(*part), device_row[0], device_row[1]) for part in work_row)
         return sum(parts, start=jnp.asarray(0.0))
 
@@ -196,7 +196,7 @@ def unlabelled(kernel: AbstractKernel) -> AbstractKernel:
     chip: Chip | None = getattr(kernel, "chip", None)
     if chip is None:
         return kernel
-    return eqx.tree_at(lambda known: known.chip, kernel, dataclasses.replace(chip, label=""))
+    return eqx.tree_at(lambda one: one.chip, kernel, dataclasses.replace(chip, label=""))
 
 
 def in_buckets(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:

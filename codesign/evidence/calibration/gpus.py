@@ -139,26 +139,26 @@ def wired_alike(accelerator: str, measured: Callable[[str], bool]) -> list[str]:
 
 def _by_ratio(accelerator: str) -> tuple[str, ...]:
     """All others, the most similar ratio of arithmetic to memory bandwidth first."""
-    own = accelerators()[accelerator].peaks
-    return tuple(sorted((name for name in calibrated() if name != accelerator), key=lambda k: _distance(own, k)))
+    peaks = accelerators()[accelerator].peaks
+    return tuple(sorted((name for name in calibrated() if name != accelerator), key=lambda k: _distance(peaks, k)))
 
 
-def _distance(own: Peaks, accelerator: str) -> float:
+def _distance(peaks: Peaks, accelerator: str) -> float:
     other = accelerators()[accelerator].peaks
-    return abs(float(np.log(other.flops(0) / other.memory * own.memory / own.flops(0))))
+    return abs(float(np.log(other.flops(0) / other.memory * peaks.memory / peaks.flops(0))))
 
 
 def option_of(name: str) -> str | None:
     """The accelerator of the configuration that a table means by this name, or None."""
-    known = {plain_name(alias): option for alias, option in aliases().items()}
-    return known.get(plain_name(name))
+    options = {plain_name(alias): option for alias, option in aliases().items()}
+    return options.get(plain_name(name))
 
 
 def accelerator_of(name: str) -> str | None:
     """The accelerator whose constants a device's name suggests, or None."""
-    known = accelerators().get(option_of(name) or "")
-    if known is not None:
-        return known.calibration
+    described = accelerators().get(option_of(name) or "")
+    if described is not None:
+        return described.calibration
     wanted = plain_name(name)
     prefixes = {plain_name(prefix): owner for owner, entry in accelerators().items() for prefix in entry.prefixes}
     for prefix in sorted(prefixes, key=len, reverse=True):
@@ -196,9 +196,9 @@ def device(name: str, folder: dict[str, Peaks]) -> Device:
     peaks = folder.get(name) or ours
     if peaks is None:
         raise DataError(f"gpu {name!r} has no peaks of its own: add it to a table of peaks (see --schema)")
-    for known in (ours, relative.peaks if relative else None):
-        if known is not None:
-            peaks = Peaks(*(a if a == a else b for a, b in zip(peaks or known, known, strict=True)))
+    for fallback in (ours, relative.peaks if relative else None):
+        if fallback is not None:
+            peaks = Peaks(*(a if a == a else b for a, b in zip(peaks or fallback, fallback, strict=True)))
     accelerator = accelerator or nearest(peaks)
     owner = entry or accelerators()[accelerator]
     return Device(name, accelerator, option == accelerator, peaks, *(chip or (owner.processors, owner.cache_bytes)))

@@ -337,13 +337,13 @@ def kernel_groups(
         least: rows that a group must have to be of use.
     """
     folder = read_peaks(directory)
-    known: dict[str, pd.DataFrame] = {}  # kind -> rows: prefill and decode stand in the same tables
+    frames_by_kind: dict[str, pd.DataFrame] = {}  # kind -> rows: prefill and decode stand in the same tables
     for table in classes:
         kind, decode = KINDS[table.name]
-        if kind not in known:
+        if kind not in frames_by_kind:
             frames = [result.rows(messages) for result in tables(directory, kind)]
-            known[kind] = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-        rows = known[kind]
+            frames_by_kind[kind] = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        rows = frames_by_kind[kind]
         if decode is not None and len(rows):
             rows = rows[is_decode(rows) == decode]
         if len(rows):

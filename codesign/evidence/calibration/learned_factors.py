@@ -98,12 +98,12 @@ def launches_of(groups: Sequence[TableGroup], kernels: Sequence[Any]) -> Launche
     parts = []
     for number, (group, kernel) in enumerate(zip(groups, kernels, strict=True)):
         count = len(group.measured_s)
-        told = np.asarray(features(work_of(np.moveaxis(described_array(group), -1, 0)), kernel.chip))
-        place = [words.index(word) + 1 for words, word in zip(names, label_of(group)[1:], strict=True)]
+        described = np.asarray(features(work_of(np.moveaxis(described_array(group), -1, 0)), kernel.chip))
+        rows = [words.index(word) + 1 for words, word in zip(names, label_of(group)[1:], strict=True)]
         parts.append(
             Launches(
-                told,
-                np.tile(place, (count, 1)),
+                described,
+                np.tile(rows, (count, 1)),
                 launch_seconds(kernel, group),
                 group.measured_s,
                 np.full(count, number),
@@ -142,16 +142,16 @@ def train(
 
     @jax.jit
     def step(state: Any, _: Any) -> Any:
-        weights, kept, memory, key = state
+        weights, average, memory, key = state
         key, for_rows, for_drop = jax.random.split(key, 3)
         chosen = jax.random.randint(for_rows, (min(BATCH, len(measured)),), 0, len(measured))
         updates, memory = rule.update(jax.grad(loss)(weights, chosen, for_drop), memory, weights)
         weights = optax.apply_updates(weights, updates)
-        kept = jax.tree.map(lambda old, new: AVERAGED * old + (1 - AVERAGED) * new, kept, weights)
-        return (weights, kept, memory, key), None
+        average = jax.tree.map(lambda old, new: AVERAGED * old + (1 - AVERAGED) * new, average, weights)
+        return (weights, average, memory, key), None
 
-    (_, kept, _, _), _ = jax.lax.scan(step, (weights, weights, rule.init(weights), key), length=steps)
-    result = jax.tree.map(np.asarray, kept)["params"]
+    (_, average, _, _), _ = jax.lax.scan(step, (weights, weights, rule.init(weights), key), length=steps)
+    result = jax.tree.map(np.asarray, average)["params"]
     layers = [result[f"layer_{i}"] for i in range(LAYERS)]
     return ShapeNetwork(
         tuple(layer["kernel"] for layer in layers), tuple(layer["bias"] for layer in layers), mean, spread, names,
@@ -175,12 +175,12 @@ _applied = eqx.filter_jit(applied)
 
 def factors(kernel: Any, group: TableGroup, find: Callable[[str], ShapeNetwork | None]) -> np.ndarray:
     """Learned factor of every launch of every row [rows, launches]."""
-    work, known = described_array(group), learnt(kernel, find)
-    if known is None:
+    work, learned = described_array(group), learnt(kernel, find)
+    if learned is None:
         return np.ones(work.shape[:2])
-    chip, context = dataclasses.replace(known.chip, label=""), jnp.asarray(known.context)
+    chip, context = dataclasses.replace(learned.chip, label=""), jnp.asarray(learned.context)
     result = [
-        np.asarray(_applied(known.network, context, work_of(jnp.asarray(piece).T), chip))[:count]
+        np.asarray(_applied(learned.network, context, work_of(jnp.asarray(piece).T), chip))[:count]
         for piece, count in in_buckets(work.reshape(-1, work.shape[-1]))
     ]
     return np.concatenate(result).reshape(work.shape[:2])
@@ -262,9 +262,9 @@ def _card(
         if mine.any():
             before, after = (score(values[mine], rows.measured_s[mine]) for values in (physics, tried))
             gpus = {group.device.name for group in groups if name in ("all", group.number_format)}
-            told = {"class": kind, "number_format": name, "gpus": " ".join(sorted(gpus)), "rows": len(rows.measured_s)}
+            row = {"class": kind, "number_format": name, "gpus": " ".join(sorted(gpus)), "rows": len(rows.measured_s)}
             errors = {"held_out_rows": after.n, "physics": before.median, "held_out": after.median}
-            result.append(told | errors | {"physics_p90": before.p90, "held_out_p90": after.p90})
+            result.append(row | errors | {"physics_p90": before.p90, "held_out_p90": after.p90})
     return result
 
 
@@ -275,7 +275,7 @@ def _card(
 # without its rows. Rows at random are left out too. Errors are log(measured / predicted) of rows above 10 us.
 
 
-POOL_PULL, OWN_PULL = 0.03, 0.1  # as of the constants themselves
+POOL_PULL, DEVICE_PULL = 0.03, 0.1  # as of the constants themselves
 CROSS_STEPS = 2500  # of training: enough to tell how well it carries over
 MEASURED, RELATIVE, NEW = "measured", "relative", "new"
 """Regimes: rows of a measured device; a device whose generation was measured; one of another generation."""
@@ -290,8 +290,8 @@ class LeftOut(NamedTuple):
 
 def generation_of(accelerator: str) -> str:
     """The family of chips; its own name where none is said."""
-    known = accelerators().get(accelerator)
-    return known.generation if known is not None and known.generation else accelerator
+    entry = accelerators().get(accelerator)
+    return entry.generation if entry is not None and entry.generation else accelerator
 
 
 def cases(measured: Iterable[str]) -> list[LeftOut]:
@@ -310,16 +310,16 @@ def lent(group: TableGroup, others: Sequence[TableGroup]) -> Node:
         group: rows of the device: what is asked for.
         others: groups of the same class, framework and number format of devices that are not left out.
     """
-    known = {other.device.accelerator: other for other in others}
-    lenders = stand_ins(group.device.accelerator, lambda name: name in known)
+    groups_by_device = {other.device.accelerator: other for other in others}
+    lenders = stand_ins(group.device.accelerator, lambda name: name in groups_by_device)
     if not lenders:
         return {}
     pooled = fit(group.table, rows_of(list(others)), None, POOL_PULL)
     entries = []
     for name in lenders:
-        theta = fit(group.table, rows_of([known[name]]), pooled, OWN_PULL)
+        theta = fit(group.table, rows_of([groups_by_device[name]]), pooled, DEVICE_PULL)
         constants = dict(zip(group.table.ranges, np.exp(theta).tolist(), strict=True))
-        entries.append(node(group.table, constants, known[name]))
+        entries.append(node(group.table, constants, groups_by_device[name]))
     return inherited(group.table.name, entries, group.device.accelerator, group.number_format)
 
 
@@ -342,7 +342,7 @@ def prepared(groups: Sequence[TableGroup], fitted: Mapping[tuple[str, str, str, 
 def _frame(
     group: TableGroup, regime: str, case: str, physics_s: np.ndarray, learned_s: np.ndarray, seen: np.ndarray
 ) -> Any:
-    told = {
+    columns = {
         "class": group.table.name, "number_format": group.number_format, "framework": group.framework,
         "gpu": group.device.name, "regime": regime, "case": case,
     }  # fmt: skip
@@ -351,7 +351,7 @@ def _frame(
         "physics": np.log(measured / physics_s[seen]), "learned": np.log(measured / learned_s[seen]),
         "measured_s": measured,
     }  # fmt: skip
-    return pd.DataFrame(told | errors)
+    return pd.DataFrame(columns | errors)
 
 
 def at_random(crossing: Crossing) -> list[pd.DataFrame]:
@@ -371,17 +371,19 @@ def at_random(crossing: Crossing) -> list[pd.DataFrame]:
 def left_out(crossing: Crossing, case: LeftOut) -> list[pd.DataFrame]:
     """Errors of the devices left out, by constants and a network that never saw them."""
     out = [group for group in crossing.groups if group.device.accelerator in case.accelerators]
-    kept = np.asarray([group.device.accelerator not in case.accelerators for group in crossing.groups])
-    told, taken = crossing.rows.some(kept[crossing.rows.owner]), []
+    remaining = np.asarray([group.device.accelerator not in case.accelerators for group in crossing.groups])
+    training, taken = crossing.rows.some(remaining[crossing.rows.owner]), []
     for group in out:
-        others = [other for other, stays in zip(crossing.groups, kept, strict=True) if stays and _alike(other, group)]
+        others = [
+            other for other, stays in zip(crossing.groups, remaining, strict=True) if stays and _alike(other, group)
+        ]
         entry = lent(group, others) if others else {}
         if entry:
             taken.append((group, build(entry)))
-    if not taken or not len(told.measured_s):
+    if not taken or not len(training.measured_s):
         return []
     width = WIDER.get(out[0].table.name, HIDDEN)
-    network = train(told, crossing.names, steps=CROSS_STEPS, hidden=width)
+    network = train(training, crossing.names, steps=CROSS_STEPS, hidden=width)
     network = _forgetting(network, case)
     groups, kernels = zip(*taken, strict=True)
     rows = launches_of(groups, kernels)
@@ -400,9 +402,9 @@ def _slow(group: TableGroup) -> np.ndarray:
 def _forgetting(network: ShapeNetwork, case: LeftOut) -> ShapeNetwork:
     """Without the rows of embeddings that stand for what is left out: they were never trained."""
     devices, *others = network.names
-    kept = [index for index, name in enumerate(devices) if name not in case.accelerators]
-    rows = network.embeddings[0][[0, *(place + 1 for place in kept)]]
-    names = (tuple(devices[place] for place in kept), *others)
+    remaining = [index for index, name in enumerate(devices) if name not in case.accelerators]
+    rows = network.embeddings[0][[0, *(position + 1 for position in remaining)]]
+    names = (tuple(devices[position] for position in remaining), *others)
     return network._replace(names=names, embeddings=(rows, *network.embeddings[1:]))
 
 

@@ -72,8 +72,8 @@ def imported(path: Path) -> list[ImportedRow]:
             if not result:
                 raise ConfigError(f"{path}: {one.NAME}, but no run in it has ended")
             return result
-    known = "; ".join(one.NAME for one in importers())
-    raise ConfigError(f"{path}: nothing that is read here; known: {known}")
+    formats = "; ".join(one.NAME for one in importers())
+    raise ConfigError(f"{path}: nothing that is read here; known: {formats}")
 
 
 def as_csv(rows: list[ImportedRow], added: Mapping[str, str]) -> str:
@@ -82,10 +82,10 @@ def as_csv(rows: list[ImportedRow], added: Mapping[str, str]) -> str:
     Raises:
         ConfigError: a value that a cell cannot hold.
     """
-    whole = [dict(added) | {k: v for k, v in row.items() if k not in added} for row in rows]
-    header = list(dict.fromkeys(name for row in whole for name in row))
+    completed = [dict(added) | {k: v for k, v in row.items() if k not in added} for row in rows]
+    header = list(dict.fromkeys(name for row in completed for name in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, header, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(whole)
+    writer.writerows(completed)
     return out.getvalue()

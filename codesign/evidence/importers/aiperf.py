@@ -27,14 +27,14 @@ def rows(text: str) -> list[ImportedRow]:
     return [_row(one) for one in objects(text)]
 
 
-def _row(whole: dict[str, Any]) -> ImportedRow:
-    inside: Any = whole.get("records")
-    metrics: dict[str, Any] = inside if is_mapping(inside) else whole
+def _row(record: dict[str, Any]) -> ImportedRow:
+    inside: Any = record.get("records")
+    metrics: dict[str, Any] = inside if is_mapping(inside) else record
     row: ImportedRow = {}
-    config: Any = whole.get("input_config")
+    config: Any = record.get("input_config")
     for names, column in ((("model_names", "model"), "model"), (("concurrency",), "concurrency"),
                           (("request_rate",), "request_rate"), (("request_count",), "num_prompts")):  # fmt: skip
-        value = _found(config, names)
+        value = _first_value(config, names)
         if column == "model" and value is not None:
             row["model"] = str(value[0] if isinstance(value, list) and value else value)
         elif column != "model":
@@ -61,11 +61,11 @@ def _row(whole: dict[str, Any]) -> ImportedRow:
     return row
 
 
-def _found(node: Any, names: tuple[str, ...]) -> Any:
+def _first_value(node: Any, names: tuple[str, ...]) -> Any:
     """The first value of such a name anywhere in a configuration."""
     if not is_mapping(node):
         return None
     for name in names:
         if node.get(name) is not None:
             return node[name]
-    return next((value for one in node.values() if (value := _found(one, names)) is not None), None)
+    return next((value for one in node.values() if (value := _first_value(one, names)) is not None), None)

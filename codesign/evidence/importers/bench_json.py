@@ -36,7 +36,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     """
     try:
         parts = [json.loads(text)]
-    except json.JSONDecodeError as whole:
+    except json.JSONDecodeError as failure:
         lines = [(at, line) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
         parts = []
         for at, line in lines:
@@ -44,7 +44,7 @@ def objects(text: str) -> list[dict[str, Any]]:
                 parts.append(json.loads(line))
             except (json.JSONDecodeError, RecursionError) as error:
                 alone = len(lines) == 1 or at == 1
-                where = f"line {whole.lineno}: {whole.msg}" if alone else f"line {at}: {error}"
+                where = f"line {failure.lineno}: {failure.msg}" if alone else f"line {at}: {error}"
                 raise ConfigError(f"{where}; allowed: JSON that is whole") from error
     except RecursionError as error:
         raise ConfigError("JSON of more levels than any result has") from error

@@ -23,31 +23,31 @@ def reads(text: str) -> bool:
 def rows(text: str) -> list[ImportedRow]:
     """One run a block that ends; one that breaks off is left out."""
     result: list[ImportedRow] = []
-    told: dict[str, str] | None = None
+    fields: dict[str, str] | None = None
     for line in text.splitlines():
         if BEGIN.search(line):
-            told = {}
-        elif told is not None and END.search(line.strip()):
-            result.append(_row(told))
-            told = None
-        elif told is not None and (match := LINE.match(line.strip())):
-            told[match[1].strip().lower()] = match[2]
+            fields = {}
+        elif fields is not None and END.search(line.strip()):
+            result.append(_row(fields))
+            fields = None
+        elif fields is not None and (match := LINE.match(line.strip())):
+            fields[match[1].strip().lower()] = match[2]
     return result
 
 
-def _row(told: dict[str, str]) -> ImportedRow:
+def _row(fields: dict[str, str]) -> ImportedRow:
     row: ImportedRow = {}
-    requests = number_of(told.get("successful requests"))
+    requests = number_of(fields.get("successful requests"))
     for column, name in (("input_tokens", "total input tokens"), ("output_tokens", "total generated tokens")):
-        total = number_of(told.get(name))
+        total = number_of(fields.get(name))
         if total and requests:
             put(row, column, total / requests)
     put(row, "num_prompts", requests)
     for name, column in CELLS.items():
-        put(row, column, told.get(name))
+        put(row, column, fields.get(name))
     if "request_rate" in row:
         row.pop("concurrency", None)
-    for name, value in told.items():
+    for name, value in fields.items():
         if match := TIMES.fullmatch(name):
             put(row, f"{match[1]}_{match[2].replace('e2e latency', 'e2el')}_ms", value)
     for share in ("mean", "median", "p90", "p99"):

@@ -68,9 +68,9 @@ def _records(text: str) -> list[dict[str, Any]]:
     return listed
 
 
-def _row(whole: dict[str, Any]) -> ImportedRow:
-    nested: Any = whole.get("metrics")
-    said = whole | nested if is_mapping(nested) else whole
+def _row(record: dict[str, Any]) -> ImportedRow:
+    nested: Any = record.get("metrics")
+    said = record | nested if is_mapping(nested) else record
     row: ImportedRow = {"gpu": _device(said), "model": _model(said)}
     row |= {
         "framework": _engine(str(said.get("framework") or "")),

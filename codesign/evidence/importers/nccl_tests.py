@@ -42,7 +42,7 @@ def rows(text: str) -> list[ImportedRow]:
         ConfigError: a row that breaks off, a sum that came out wrong, times of the processor alone.
     """
     if text.lstrip()[:1] == "{":
-        return [row for whole in objects(text) for row in _of_json(whole)]
+        return [row for record in objects(text) for row in _of_json(record)]
     return list(_of_text(text))
 
 
@@ -118,16 +118,16 @@ def _members(ranks: list[tuple[int, str, str]]) -> ImportedRow:
     if not ranks:
         return {}
     first = min(group for group, _, _ in ranks)
-    own = [(host, device) for group, host, device in ranks if group == first]
-    hosts, devices = {host for host, _ in own}, {device for _, device in own}
+    members = [(host, device) for group, host, device in ranks if group == first]
+    hosts, devices = {host for host, _ in members}, {device for _, device in members}
     if len(devices) > 1:
         raise ConfigError(f"ranks on {' and '.join(sorted(devices))}; allowed: devices of one kind")
-    if len(own) % len(hosts):
-        raise ConfigError(f"{len(own)} ranks on {len(hosts)} nodes; allowed: as many on each")
-    row: ImportedRow = {"gpu": own[0][1]} if own[0][1] else {}
-    put(row, "num_gpus", len(own))
+    if len(members) % len(hosts):
+        raise ConfigError(f"{len(members)} ranks on {len(hosts)} nodes; allowed: as many on each")
+    row: ImportedRow = {"gpu": members[0][1]} if members[0][1] else {}
+    put(row, "num_gpus", len(members))
     put(row, "num_nodes", len(hosts))
-    put(row, "gpus_per_node", len(own) // len(hosts))
+    put(row, "gpus_per_node", len(members) // len(hosts))
     return row
 
 
@@ -135,11 +135,11 @@ def _version(code: int) -> str:
     return f"{code // 10_000}.{code // 100 % 100}.{code % 100}"
 
 
-def _of_json(whole: dict[str, Any]) -> Iterator[ImportedRow]:
+def _of_json(record: dict[str, Any]) -> Iterator[ImportedRow]:
     """Rows of a file of `-J`."""
-    config: Any = whole.get("config")
+    config: Any = record.get("config")
     config = config if is_mapping(config) else {}
-    listed: Any = config.get("devices", whole.get("devices")) or []
+    listed: Any = config.get("devices", record.get("devices")) or []
     ranks = [
         (int(number_of(one.get("group")) or 0), str(one.get("hostname", "")), str(one.get("device_info", "")).strip())
         for one in listed
@@ -150,12 +150,12 @@ def _of_json(whole: dict[str, Any]) -> Iterator[ImportedRow]:
         said = {"gpu": ranks[0][2]}
         put(said, "num_gpus", (number_of(config.get("nthreads")) or 1.0) * (number_of(config.get("ngpus")) or 1.0))
         said |= {"num_nodes": "1", "gpus_per_node": said.get("num_gpus", "1")}
-    named = TEST.search(" ".join(str(word) for word in whole.get("args") or []))
+    named = TEST.search(" ".join(str(word) for word in record.get("args") or []))
     said |= {"collective": named[1]} if named else {}
-    code = number_of(whole.get("nccl_version"))
+    code = number_of(record.get("nccl_version"))
     said |= {"nccl_version": _version(int(code))} if code else {}
     put(said, "cuda_graph", config.get("graph"))
-    results: Any = whole.get("results")
+    results: Any = record.get("results")
     for number, one in enumerate(results if isinstance(results, list) else [], 1):
         where = f"result {number}"
         timed: Any = one.get("out_of_place") or one.get("in_place") if is_mapping(one) else None

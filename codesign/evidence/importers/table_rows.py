@@ -43,7 +43,7 @@ def put(row: ImportedRow, column: str, value: Any, least: float = 0.0) -> None:
 # Rows of collectives as a table that the suites of collectives read: one node, or several of a named cluster.
 
 
-KNOWN = {*SCALE_UP.required, *SCALE_UP.carried, *CLUSTERS.required, *CLUSTERS.carried}
+COLLECTIVE_COLUMNS = {*SCALE_UP.required, *SCALE_UP.carried, *CLUSTERS.required, *CLUSTERS.carried}
 """Columns that whoever imports may add."""
 
 
@@ -66,10 +66,10 @@ def collective_rows(rows: Sequence[ImportedRow], added: Mapping[str, str]) -> li
         ConfigError: a column that neither kind has, or one that no file says and nobody added.
     """
     for key in added:
-        if key not in KNOWN:
-            raise ConfigError(f"import: {key} is no column of collectives{suggestion(key, KNOWN)}")
-    whole = [row | dict(added) for row in rows]
-    across = next((row for row in whole if row.get("num_nodes", "1") != "1"), None)
+        if key not in COLLECTIVE_COLUMNS:
+            raise ConfigError(f"import: {key} is no column of collectives{suggestion(key, COLLECTIVE_COLUMNS)}")
+    completed = [row | dict(added) for row in rows]
+    across = next((row for row in completed if row.get("num_nodes", "1") != "1"), None)
     if across is not None and "cluster" not in added:
         nodes = across["num_nodes"]
         raise ConfigError(
@@ -77,8 +77,8 @@ def collective_rows(rows: Sequence[ImportedRow], added: Mapping[str, str]) -> li
             "cluster=mine-400G"
         )
     schema = CLUSTERS if "cluster" in added else SCALE_UP
-    for row in whole:
+    for row in completed:
         missing = [name for name in schema.required if name not in row]
         if missing:
             raise ConfigError(f"import: no file says {missing[0]} of these collectives; add {missing[0]}=...")
-    return [{name: value for name, value in row.items() if name not in schema.without} for row in whole]
+    return [{name: value for name, value in row.items() if name not in schema.without} for row in completed]

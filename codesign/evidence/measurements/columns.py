@@ -14,7 +14,7 @@ from ...core import short_names
 
 __all__ = [
     "BATCH", "CLIENTS", "DATA_RANKS", "FLAGS_OF_ATTENTION", "FORMATS_OF_RUNS", "MEMORY", "SPECULATION", "YES",
-    "RunMetric", "choice_of", "is_known", "metric_of", "names_devices", "number_path", "plain", "share_of_memory",
+    "RunMetric", "choice_of", "is_recognised", "metric_of", "names_devices", "number_path", "plain", "share_of_memory",
 ]  # fmt: skip
 
 
@@ -165,9 +165,9 @@ class RunMetric(NamedTuple):
 def metric_of(column: str) -> RunMetric | None:
     """The metric that a column holds, by its name and unit; None where it holds none."""
     name = plain(column)
-    for known in (RATES, MEMORY):
-        if name in known:
-            return RunMetric(*known[name])
+    for table in (RATES, MEMORY):
+        if name in table:
+            return RunMetric(*table[name])
     words = name.split("_")
     units = [word for word in words if word in SECONDS]
     if STEPS.fullmatch(name):
@@ -196,7 +196,7 @@ def share_of_memory(column: str) -> bool:
     return column.lower() in SHARES_OF_MEMORY
 
 
-def is_known(column: str) -> bool:
+def is_recognised(column: str) -> bool:
     """True if a column chooses or measures something."""
     other = share_of_memory(column) or plain(column) in (SPECULATION, *FLAGS_OF_ATTENTION)
     return other or choice_of(column) is not None or number_path(column) is not None or metric_of(column) is not None

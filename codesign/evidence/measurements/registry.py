@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from .schema import EVERYTHING, Check, Schema, flag, number, text, whole, word
+from .schema import Check, Schema, flag, integer, number, text, word
 
 # Tables of single kernels and of memory.
 
@@ -30,57 +30,58 @@ HEADS = Check("no more key-value heads than heads", ("num_heads", "num_kv_heads"
 KEYS = Check("at least as many keys as queries", ("q_len_tokens", "kv_len_tokens"), _no_more_keys)
 TOP_K = Check("no more experts a token than experts", ("topk", "num_experts"), _more_than_there_are)
 SEQUENCES = (
-    whole("batch_size", "sequences"),
-    whole("q_len_tokens", "new tokens of each; 1 before more than one key is a decode step, all else prefill"),
-    whole("kv_len_tokens", "keys of each, new ones included"),
+    integer("batch_size", "sequences"),
+    integer("q_len_tokens", "new tokens of each; 1 before more than one key is a decode step, all else prefill"),
+    integer("kv_len_tokens", "keys of each, new ones included"),
 )
 
 GEMM = Schema(
     "gemm", "matrix products [m, k] x [k, n]",
-    (GPU, FRAMEWORK, text("dtype", FORMAT), whole("m", "rows"), whole("n", "columns"), whole("k", "depth"), LATENCY),
+    (GPU, FRAMEWORK, text("dtype", FORMAT), integer("m", "rows"), integer("n", "columns"), integer("k", "depth"),
+     LATENCY),
     suite="kernels", fitted=True, carried=CARRIED,
 )  # fmt: skip
 ATTENTION = Schema(
     "attention", "attention, prefill or decode",
     (GPU, FRAMEWORK, text("attn_dtype", FORMAT), text("kv_cache_dtype", FORMAT), *SEQUENCES,
-     whole("num_heads", "query heads"), whole("num_kv_heads", "key-value heads"), whole("head_dim", "of each"),
+     integer("num_heads", "query heads"), integer("num_kv_heads", "key-value heads"), integer("head_dim", "of each"),
      LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, checks=(HEADS, KEYS),
 )  # fmt: skip
 LATENT = Schema(
     "latent_attention", "multi-head latent attention, prefill or decode",
     (GPU, FRAMEWORK, text("mla_dtype", FORMAT), text("kv_cache_dtype", FORMAT), *SEQUENCES,
-     whole("num_heads", "query heads"), LATENCY),
+     integer("num_heads", "query heads"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, checks=(KEYS,),
 )  # fmt: skip
 EXPERTS = Schema(
     "experts", "the grouped products of experts on one rank",
     (GPU, FRAMEWORK, text("dtype", FORMAT),
      text("distribution", "how tokens spread", ("balanced", "power_law_1.01", "power_law_1.2")),
-     whole("num_tokens", "before routing"), whole("hidden_size", "width of a token"),
-     whole("inter_size", "width of an expert, all ranks together"), whole("topk", "experts a token"),
-     whole("num_experts", "all ranks together"), whole("moe_tp_size", "ranks that share an expert"),
-     whole("moe_ep_size", "ranks that experts are spread over"), LATENCY),
+     integer("num_tokens", "before routing"), integer("hidden_size", "width of a token"),
+     integer("inter_size", "width of an expert, all ranks together"), integer("topk", "experts a token"),
+     integer("num_experts", "all ranks together"), integer("moe_tp_size", "ranks that share an expert"),
+     integer("moe_ep_size", "ranks that experts are spread over"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, checks=(TOP_K,),
 )  # fmt: skip
 QUANTISE = Schema(
     "quantise", "element-wise passes that read 16 bits and write 8",
-    (GPU, FRAMEWORK, text("quant_dtype", FORMAT), whole("m", "rows"), whole("k", "columns"), LATENCY),
+    (GPU, FRAMEWORK, text("quant_dtype", FORMAT), integer("m", "rows"), integer("k", "columns"), LATENCY),
     suite="kernels", fitted=True, carried=CARRIED, without=("n",),
 )  # fmt: skip
 POINTS = Schema(
     "published_gemm", "published rates of matrix products",
-    (GPU, text("dtype", "number format", ("fp16", "bf16", "fp8")), whole("m", "rows"), whole("n", "columns"),
-     whole("k", "depth"), number("tflops", "TFLOP/s", "achieved"),
+    (GPU, text("dtype", "number format", ("fp16", "bf16", "fp8")), integer("m", "rows"), integer("n", "columns"),
+     integer("k", "depth"), number("tflops", "TFLOP/s", "achieved"),
      text("source", "who says so")),
     suite="unfitted", carried=("latency_us", "software"),
 )  # fmt: skip
 OPERATORS = Schema(
     "layer_operators", "operators of one layer as a framework runs them",
     (GPU, text("op", "operator; rows of unknown ones are set aside with a note"),
-     whole("tp", "ranks the layer is spread over"), whole("num_tokens", "in the batch"), whole("hidden", "width"),
-     whole("ffn_hidden", "width of the feed-forward"), whole("num_heads", "query heads"),
-     whole("num_kv_heads", "key-value heads"), LATENCY),
+     integer("tp", "ranks the layer is spread over"), integer("num_tokens", "in the batch"), integer("hidden", "width"),
+     integer("ffn_hidden", "width of the feed-forward"), integer("num_heads", "query heads"),
+     integer("num_kv_heads", "key-value heads"), LATENCY),
     suite="unfitted", carried=("model",), checks=(HEADS,),
 )  # fmt: skip
 STREAMS = Schema(
@@ -97,7 +98,7 @@ OCCUPANCY = Schema(
 )  # fmt: skip
 SWEEP = Schema(
     "read_sweep", "reads against the working set",
-    (GPU, whole("working_set_bytes", "read again and again; rows that fit a cache are set aside with a note", 1e15,
+    (GPU, integer("working_set_bytes", "read again and again; rows that fit a cache are set aside with a note", 1e15,
                 "bytes"), number("read_gbytes_per_s", "GB/s", "achieved")),
     suite="unfitted", carried=("test", "spread_percent"),
 )  # fmt: skip
@@ -120,8 +121,8 @@ SERVED = Schema(
     "serving_power", "power of served models in steady decoding",
     (GPU, text("model", "as the source writes it; rows of models without a configuration set aside"),
      text("architecture", "Dense Transformer, MoE ..."), text("weight_precision", "bfloat16, fp8 ..."),
-     number("total_params_billions", "10^9", "weights"), whole("num_gpus", "of an instance"),
-     whole("tp", "tensor parallel"), whole("ep", "expert parallel"), whole("dp", "attention by data"),
+     number("total_params_billions", "10^9", "weights"), integer("num_gpus", "of an instance"),
+     integer("tp", "tensor parallel"), integer("ep", "expert parallel"), integer("dp", "attention by data"),
      number("avg_batch_size", "tokens", "sequences"),
      number("avg_output_tokens", "tokens", "of an answer"), number("output_tokens_per_s", "tokens/s", "of an instance"),
      number("median_itl_ms", "ms", "between tokens"), number("avg_power_w_per_gpu", "W", "of a board"),
@@ -161,38 +162,17 @@ PRICES = Schema(
     why="prices; they are sources of the configuration", carried=("date", "source"),
 )  # fmt: skip
 
-APP = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
-COUNTS = ("num_procs", "tensor_par", "pipeline_par", "data_par", "batch_size", "microbatch_size",
-          "pipeline_interleaving")  # fmt: skip
-SWITCHES = ("fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap", "weight_offload",
-            "activations_offload", "optimizer_offload", "training")  # fmt: skip
-CHOICES = ("datatype", "attention_type", "activation_recompute", "tensor_par_comm_type", "tensor_par_overlap")
-ANSWERS = (
-    "proc_mem_tier1_cap_req", "proc_mem_tier2_cap_req", "fw_time", "bw_time", "recompute_time", "optim_step_time",
-    "bubble_time", "tp_comm_exposed_time", "recomm_exposed_time", "pp_comm_exposed_time", "dp_comm_exposed_time",
-)  # fmt: skip
-CALCULON = Schema(
-    "calculon", "runs of Calculon with their inputs",
-    (text("id", "of the run"), text("system", "of Calculon"), *(whole(f"app_{name}", "of the model") for name in APP),
-     *(whole(f"exe_{name}", "of the execution") for name in COUNTS),
-     *(whole(f"exe_{name}_par_net", "which network", 1.0, zero=True) for name in ("tensor", "pipeline", "data")),
-     *(flag(f"exe_{name}", "of the execution") for name in SWITCHES),
-     *(text(f"exe_{name}", "of the execution") for name in CHOICES), number("total_time", "s", "Calculon's answer"),
-     *(number(name, "bytes" if name.startswith("proc") else "s", "Calculon's answer", zero=True).if_there()
-       for name in ANSWERS)),
-    suite="calculon", carried=EVERYTHING,
-)  # fmt: skip
-MACHINE_KINDS = (BOARD, SERVED, PEAKS, MANIFEST, ENERGIES, SYSTEMS, PRICES, CALCULON)
+MACHINE_KINDS = (BOARD, SERVED, PEAKS, MANIFEST, ENERGIES, SYSTEMS, PRICES)
 
 
 # Tables of collectives and of the exchange of experts.
 
 
 OPERATION = text("collective", "all_reduce, all_gather, reduce_scatter, alltoall, sendrecv; others are set aside")
-BYTES = whole("message_bytes", "the full buffer, as nccl-tests counts it", 1e15, "bytes")
-MEMBERS = whole("num_gpus", "members of the group")
-A_NODE = whole("gpus_per_node", "members on each node")
-NODES = whole("num_nodes", "that the group spans")
+BYTES = integer("message_bytes", "the full buffer, as nccl-tests counts it", 1e15, "bytes")
+MEMBERS = integer("num_gpus", "members of the group")
+A_NODE = integer("gpus_per_node", "members on each node")
+NODES = integer("num_nodes", "that the group spans")
 
 
 def _not_all_nodes(rows: pd.DataFrame) -> pd.Series:
@@ -204,11 +184,11 @@ TIMES = Check(
     _not_all_nodes,
 )  # fmt: skip
 WIDTHS = (
-    whole("hidden_size", "width of a token"), whole("topk", "experts a token"), whole("num_experts", "in all"),
-    whole("num_tokens", "of each rank"),
+    integer("hidden_size", "width of a token"), integer("topk", "experts a token"), integer("num_experts", "in all"),
+    integer("num_tokens", "of each rank"),
 )  # fmt: skip
 
-SMS = whole("num_sms", "processors that the library takes", zero=True).or_blank("as many as it usually takes")
+SMS = integer("num_sms", "processors that the library takes", zero=True).or_blank("as many as it usually takes")
 
 SCALE_UP = Schema(
     "scale_up", "collectives of the vendor's library inside one scale-up domain",
@@ -243,7 +223,7 @@ EXCHANGE = Schema(
     (GPU, text("comm_backend", "library"), text("phase", "of the exchange", ("dispatch", "combine")),
      text("comm_dtype", "of the payload: bfloat16, fp8, fp4, nvfp4, or default where nobody says; rows of others are "
                         "set aside with a note"),
-     whole("ep_size", "ranks"), NODES, *WIDTHS, SMS, LATENCY),
+     integer("ep_size", "ranks"), NODES, *WIDTHS, SMS, LATENCY),
     suite="expert exchange", fitted=True, checks=(TOP_K,), carried=("framework", "framework_version"),
 )  # fmt: skip
 DISPATCH = Schema(
@@ -256,7 +236,7 @@ DISPATCH = Schema(
 )  # fmt: skip
 BOTTLENECKS = Schema(
     "dispatch_rates", "published bottleneck rates of expert exchange",
-    (text("gpu", "the class of device"), text("fabric", "its network"), whole("ep_size", "ranks"), NODES,
+    (text("gpu", "the class of device"), text("fabric", "its network"), integer("ep_size", "ranks"), NODES,
      number("dispatch_bottleneck_gbytes_per_s", "GB/s", "as defined by the source"),
      number("combine_bottleneck_gbytes_per_s", "GB/s", "as defined by the source")),
     why="rates of a bottleneck that the source defines, without the message sizes", carried=("num_sms",),
@@ -275,9 +255,9 @@ COLLECTIVE_KINDS = (SCALE_UP, CUSTOM, CLUSTERS, LOGS, EXCHANGE, DISPATCH, BOTTLE
 
 MODEL = text("model", "as the source writes it; rows of models without a configuration are set aside with a note")
 PRECISION = text("precision", "of weights and products: bf16, fp16, fp8, fp4 ...; rows of others are set aside")
-INPUT = whole("input_tokens", "of a prompt")
-OUTPUT = whole("output_tokens", "of an answer")
-TP, PP = whole("tp", "tensor parallel"), whole("pp", "pipeline stages")
+INPUT = integer("input_tokens", "of a prompt")
+OUTPUT = integer("output_tokens", "of an answer")
+TP, PP = integer("tp", "tensor parallel"), integer("pp", "pipeline stages")
 MS = tuple(
     number(f"{what}_{which}_ms", "ms", meaning)
     for what, which, meaning in (
@@ -296,16 +276,16 @@ POOLS = tuple(
     column
     for pool in ("prefill", "decode")
     for column in (
-        whole(f"{pool}_num_workers", "engines of the pool").or_blank("the row is set aside with a note"),
-        whole(f"{pool}_tp_size", "tensor parallel"), whole(f"{pool}_pp_size", "pipeline stages"),
-        whole(f"{pool}_attention_dp_size", "ranks that share attention by sequences", zero=True),
-        whole(f"{pool}_moe_tp_size", "ranks that share an expert", zero=True),
-        whole(f"{pool}_moe_ep_size", "ranks experts are spread over", zero=True),
+        integer(f"{pool}_num_workers", "engines of the pool").or_blank("the row is set aside with a note"),
+        integer(f"{pool}_tp_size", "tensor parallel"), integer(f"{pool}_pp_size", "pipeline stages"),
+        integer(f"{pool}_attention_dp_size", "ranks that share attention by sequences", zero=True),
+        integer(f"{pool}_moe_tp_size", "ranks that share an expert", zero=True),
+        integer(f"{pool}_moe_ep_size", "ranks experts are spread over", zero=True),
     )
 )  # fmt: skip
 
 
-def _half_told(rows: pd.DataFrame) -> pd.Series:
+def _half_stated(rows: pd.DataFrame) -> pd.Series:
     rate, latency = rows["output_tokens_per_s_per_gpu"], rows["first_token_latency_ms"]
     return rate.isna() & latency.isna() | rate.notna() & rows["output_tokens"].isna()
 
@@ -317,25 +297,25 @@ def _longer_than_the_prompt(rows: pd.DataFrame) -> pd.Series:
 STATIC = Schema(
     "static_batches", "static batches",
     (GPU, text("precision", "of weights and products: bf16, fp16, fp8"), text("software", "engine"), MODEL,
-     whole("batch_size", "sequences"), TP, INPUT, OUTPUT.or_blank("the first token alone"),
+     integer("batch_size", "sequences"), TP, INPUT, OUTPUT.or_blank("the first token alone"),
      number("output_tokens_per_s_per_gpu", "tokens/s", "of a device").or_blank("the first token's latency is compared"),
      number("first_token_latency_ms", "ms", "of the batch").or_blank("the throughput is compared")),
     suite="inference", carried=("total_latency_s",),
     checks=(Check("a throughput with its output_tokens, or a first token's latency",
                   ("output_tokens", "output_tokens_per_s_per_gpu", "first_token_latency_ms"),
-                  _half_told),),
+                  _half_stated),),
 )  # fmt: skip
 THROUGHPUT = Schema(
     "maximum_throughput", "the most an engine serves, its batch its own choice",
     (GPU, MODEL, PRECISION,
      text("parallelism", "TPn (tensor) or DEPn (attention by data, experts spread); rows of others set aside"),
-     whole("num_gpus", "of an instance"), INPUT, OUTPUT,
+     integer("num_gpus", "of an instance"), INPUT, OUTPUT,
      number("output_tokens_per_s_per_gpu", "tokens/s", "of a device")),
     suite="maximum throughput",
 )  # fmt: skip
 MLPERF_INFERENCE = Schema(
     "mlperf_inference", "MLPerf inference results",
-    (GPU, whole("num_accelerators", "of the system"), text("model", "the benchmark"), text("scenario", "of the load"),
+    (GPU, integer("num_accelerators", "of the system"), text("model", "the benchmark"), text("scenario", "of the load"),
      text("weight_dtype", "of the weights"), number("result", "tokens/s", "of the system"),
      text("result_units", "Tokens/s; rows of others are set aside with a note"),
      INPUT.if_there(), OUTPUT.if_there()),
@@ -346,18 +326,18 @@ MLPERF_INFERENCE = Schema(
 AGGREGATED = Schema(
     "closed_loop", "served models at a concurrency, one engine",
     (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
-     whole("batch_size", "requests at a time"),
-     whole("concurrency", "requests at a time").or_blank("batch_size"), TP, PP,
-     whole("attention_dp", "ranks that share attention by sequences", zero=True).or_blank("one"),
-     whole("moe_tp", "ranks that share an expert", zero=True),
-     whole("moe_ep", "ranks experts are spread over", zero=True),
+     integer("batch_size", "requests at a time"),
+     integer("concurrency", "requests at a time").or_blank("batch_size"), TP, PP,
+     integer("attention_dp", "ranks that share attention by sequences", zero=True).or_blank("one"),
+     integer("moe_tp", "ranks that share an expert", zero=True),
+     integer("moe_ep", "ranks experts are spread over", zero=True),
      *CLOSED, ORIGIN.if_there()),
     suite="closed loop", carried=("backend_version", "measured_date", "work_in_progress"),
 )  # fmt: skip
 DISAGGREGATED = Schema(
     "disaggregated", "served models, prefill and decode apart",
     (GPU, MODEL, PRECISION.or_blank("as the name of the weights says, else 16 bits"), INPUT, OUTPUT,
-     whole("concurrency", "requests at a time").or_blank("the row is set aside with a note"), *POOLS, *CLOSED,
+     integer("concurrency", "requests at a time").or_blank("the row is set aside with a note"), *POOLS, *CLOSED,
      ORIGIN.if_there()),
     suite="disaggregated",
     carried=("prefill_batch_size", "decode_batch_size", "backend_version", "measured_date", "work_in_progress"),
@@ -366,12 +346,13 @@ RUN = text("run", "its name")
 REQUESTS = number("request_rate_per_s", "1/s", "offered")
 OPEN = Schema(
     "open_loop", "served models under a rate of requests",
-    (RUN, MODEL, GPU, TP, whole("dp", "instances"), text("weights", "FP8, FP16 or BF16; rows of others are set aside"),
-     whole("max_num_seqs", "sequences of a step at most"), INPUT,
-     whole("shared_prefix_tokens", "of the prompt, the same in all", zero=True), OUTPUT, REQUESTS,
-     whole("distinct_prompts", "different prompts of a run: the others are found in the prefix cache"),
+    (RUN, MODEL, GPU, TP, integer("dp", "instances"),
+     text("weights", "FP8, FP16 or BF16; rows of others are set aside"),
+     integer("max_num_seqs", "sequences of a step at most"), INPUT,
+     integer("shared_prefix_tokens", "of the prompt, the same in all", zero=True), OUTPUT, REQUESTS,
+     integer("distinct_prompts", "different prompts of a run: the others are found in the prefix cache"),
      number("duration_s", "s", "of the stage"),
-     whole("max_num_batched_tokens", "tokens of a step at most").if_there(), *MS),
+     integer("max_num_batched_tokens", "tokens of a step at most").if_there(), *MS),
     suite="open loop", without=("peer",), carried=("gpu_memory_utilization", "kv_offload", "workload"),
     checks=(Check("the shared prefix is part of the prompt", ("input_tokens", "shared_prefix_tokens"),
                   _longer_than_the_prompt),),
@@ -396,14 +377,14 @@ SERVING_KINDS = (STATIC, THROUGHPUT, MLPERF_INFERENCE, AGGREGATED, DISAGGREGATED
 # Tables of training steps.
 
 
-DEVICES = whole("num_gpus", "of the run")
-BATCH = whole("global_batch", "sequences of a step")
-MICRO = whole("micro_batch", "sequences of a micro-batch")
-SEQUENCE = whole("seq_tokens", "tokens of a sequence")
+DEVICES = integer("num_gpus", "of the run")
+BATCH = integer("global_batch", "sequences of a step")
+MICRO = integer("micro_batch", "sequences of a micro-batch")
+SEQUENCE = integer("seq_tokens", "tokens of a sequence")
 
-CP = whole("cp", "context parallel")
+CP = integer("cp", "context parallel")
 
-SHAPE = (whole("hidden", "width"), whole("num_heads", "query heads"), whole("num_layers", "layers"), SEQUENCE)
+SHAPE = (integer("hidden", "width"), integer("num_heads", "query heads"), integer("num_layers", "layers"), SEQUENCE)
 
 PRODUCTS_PRECISION = text(
     "precision", "of the products: bf16, fp16, fp8, mxfp8, fp8-cs, fp8-mx, nvfp4; others set aside"
@@ -412,7 +393,7 @@ PRODUCTS_PRECISION = text(
 RATE = "tokens/s"
 
 
-def _not_whole(rows: pd.DataFrame) -> pd.Series:
+def _not_integer(rows: pd.DataFrame) -> pd.Series:
     return (rows["num_gpus"] % (rows["tp"].fillna(1) * rows["pp"].fillna(1))) != 0
 
 
@@ -422,20 +403,20 @@ def _other_product(rows: pd.DataFrame) -> pd.Series:
 
 SPLIT = Check(
     "tp times pp divides num_gpus", ("tp", "pp", "num_gpus"),
-    _not_whole,
+    _not_integer,
 )  # fmt: skip
 
 RECOMPUTE = Schema(
     "recompute_steps", "training steps of Megatron, by method of recomputation",
-    (GPU, *SHAPE, whole("vocab", "tokens known"), TP, PP, whole("virtual_pp", "stages on a device"), DEVICES, BATCH,
+    (GPU, *SHAPE, integer("vocab", "tokens known"), TP, PP, integer("virtual_pp", "stages on a device"), DEVICES, BATCH,
      MICRO, text("method", "selective or full recomputation"), number("iteration_time_s", "s", "of a step")),
     suite="training", fitted=True, checks=(SPLIT,),
     carried=("model", "dp", "mfu_percent_reported", "hfu_percent_reported", "mfu_percent_derived"),
 )  # fmt: skip
 RATES = Schema(
     "achieved_rates", "training of Megatron by achieved rate",
-    (GPU, *SHAPE, whole("vocab", "tokens known"), text("experiment", "table1_weak_scaling, or another"),
-     text("scheme", "PTD-P or ZeRO-3"), TP, PP, whole("dp", "replicas"), DEVICES, BATCH,
+    (GPU, *SHAPE, integer("vocab", "tokens known"), text("experiment", "table1_weak_scaling, or another"),
+     text("scheme", "PTD-P or ZeRO-3"), TP, PP, integer("dp", "replicas"), DEVICES, BATCH,
      MICRO.or_blank("the fastest of 1, 2, 4, 8, 16 that fits"),
      number("achieved_tflops_per_gpu_hw", "TFLOP/s", "of a device, recomputation counted")),
     suite="training", fitted=True, checks=(SPLIT,),
@@ -443,7 +424,7 @@ RATES = Schema(
 )  # fmt: skip
 SINGLE_NODE = Schema(
     "layout_steps", "training steps of GPTs by layout",
-    (GPU, *SHAPE, TP, PP, whole("dp", "replicas"), DEVICES, BATCH, MICRO,
+    (GPU, *SHAPE, TP, PP, integer("dp", "replicas"), DEVICES, BATCH, MICRO,
      number("iteration_time_ms", "ms", "of a step")),
     suite="training", fitted=True, carried=("mfu_percent_derived",),
     checks=(Check("num_gpus is tp times pp times dp", ("num_gpus", "tp", "pp", "dp"),
@@ -463,8 +444,8 @@ BRIDGE = Schema(
     "named_model_rates", "training of named models by layout",
     (GPU, text("model", "as the source writes it; rows of models without a configuration are set aside with a note"),
      text("phase", "Pre-Training; rows of others are set aside with a note"), PRODUCTS_PRECISION, DEVICES, BATCH,
-     MICRO, SEQUENCE, whole("fsdp", "devices that share the states", zero=True).or_blank("not sharded"), TP, PP, CP,
-     whole("vp", "stages on a device").or_blank("one"), whole("ep", "expert parallel").or_blank("one"),
+     MICRO, SEQUENCE, integer("fsdp", "devices that share the states", zero=True).or_blank("not sharded"), TP, PP, CP,
+     integer("vp", "stages on a device").or_blank("one"), integer("ep", "expert parallel").or_blank("one"),
      number("tokens_per_s_per_gpu", RATE, "of a device"),
      text("release", "of the framework, year.month first").or_blank("before 26.06").if_there()),
     suite="training", fitted=True, checks=(SPLIT,),

@@ -74,7 +74,7 @@ def number(name: str, unit: str, meaning: str, zero: bool = False) -> Column:
     return Column(name, "number", meaning, unit, MOST[unit], zero)
 
 
-def whole(name: str, meaning: str, most: float = 1e9, unit: str = "", zero: bool = False) -> Column:
+def integer(name: str, meaning: str, most: float = 1e9, unit: str = "", zero: bool = False) -> Column:
     """A count, at least one unless zero is allowed."""
     return Column(name, "whole", meaning, unit, most, zero)
 
@@ -137,8 +137,8 @@ class Schema:
         """Columns that nobody knows."""
         if self.carried == EVERYTHING:
             return []
-        known = {*self.carried, *(column.name for column in self.columns)}
-        return [name for name in header if name not in known]
+        named = {*self.carried, *(column.name for column in self.columns)}
+        return [name for name in header if name not in named]
 
 
 RULE = (
@@ -296,16 +296,16 @@ def read(path: Path, schema: Schema, shown: str, messages: list[str]) -> pd.Data
         DataError: whatever the schema does not allow.
     """
     result = cells(path, shown)
-    columns = {name: [row[place] for row in result.rows] for place, name in enumerate(result.header)}
+    columns = {name: [row[index] for row in result.rows] for index, name in enumerate(result.header)}
     there = [column for column in schema.columns if column.name in columns]
     frame = pd.DataFrame({c.name: _converted(c, columns[c.name], result, shown) for c in there})
     for column in there:
         if column.options:
-            known = frame[column.name].isin(column.options) | (frame[column.name].isna() if column.blank else False)
-            others = ", ".join(sorted({str(name) for name in frame[column.name][~known]}))
+            allowed = frame[column.name].isin(column.options) | (frame[column.name].isna() if column.blank else False)
+            others = ", ".join(sorted({str(name) for name in frame[column.name][~allowed]}))
             if others:
-                messages.append(f"{shown}: {int((~known).sum())} rows set aside, {column.name} {others} is not known")
-            frame = frame[known]
+                messages.append(f"{shown}: {int((~allowed).sum())} rows set aside, {column.name} {others} is not known")
+            frame = frame[allowed]
     for check in schema.checks:
         broken = np.flatnonzero(np.asarray(check.broken(frame), dtype=bool))
         if len(broken):
@@ -315,21 +315,21 @@ def read(path: Path, schema: Schema, shown: str, messages: list[str]) -> pd.Data
     return frame
 
 
-def _where(shown: str, row: int, found: Cells) -> str:
-    return f"{shown}, row {row + 1} (line {found.lines[row]})"
+def _where(shown: str, row: int, cells: Cells) -> str:
+    return f"{shown}, row {row + 1} (line {cells.lines[row]})"
 
 
 def _more(count: int) -> str:
     return f" (and {count - 1} more such rows)" if count > 1 else ""
 
 
-def _converted(column: Column, texts: list[str], found: Cells, shown: str) -> Any:
+def _converted(column: Column, texts: list[str], cells: Cells, shown: str) -> Any:
     convert: Callable[[Column, str], Any] = {"name": _name, "word": _word, "flag": _flag}.get(column.kind, _number)
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     for value in dict.fromkeys(texts):
         try:
-            known[value] = np.nan if not value.strip() and column.blank else convert(column, value)
+            values[value] = np.nan if not value.strip() and column.blank else convert(column, value)
         except ValueError as error:
             wrong[value] = str(error)
     if wrong:
@@ -337,10 +337,10 @@ def _converted(column: Column, texts: list[str], found: Cells, shown: str) -> An
         value = texts[rows[0]]
         short = value if len(value) <= SHOWN else value[:SHOWN] + "..."
         raise DataError(
-            f"{_where(shown, rows[0], found)}, column {column.name}: {short!r} {wrong[value]}; "
+            f"{_where(shown, rows[0], cells)}, column {column.name}: {short!r} {wrong[value]}; "
             f"allowed: {column.allowed}{_more(len(rows))}"
         )
-    return _array(column, [known[value] for value in texts])
+    return _array(column, [values[value] for value in texts])
 
 
 def _array(column: Column, values: list[Any]) -> Any:

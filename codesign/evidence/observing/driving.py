@@ -72,7 +72,7 @@ async def measured_sizes(
     bare = PromptSizes()
     long = max(tokens, SHORTEST)
     first = await endpoint.ask(client, bare.prompt(rng, long), 1)
-    if first.error and first.code in REFUSES_OURS and endpoint.own_fields:
+    if first.error and first.code in REFUSES_OURS and endpoint.extension_fields:
         endpoint = endpoint.plain()
         first = await endpoint.ask(client, bare.prompt(rng, long), 1)
     second = await endpoint.ask(client, bare.prompt(rng, long // 2), 1)
@@ -113,7 +113,7 @@ async def drive(
     client: AsyncHTTPClient,
     endpoint: Endpoint,
     sizes: PromptSizes,
-    asked: Requests,
+    requests: Requests,
     *,
     clients: int,
     rng: np.random.Generator,
@@ -127,29 +127,29 @@ async def drive(
         clients: requests at a time where there are no arrivals.
         tell: (ended, of how many).
     """
-    prompts = [sizes.prompt(rng, int(tokens)) for tokens in asked.prompts]  # drawn before the clock runs
+    prompts = [sizes.prompt(rng, int(tokens)) for tokens in requests.prompts]  # drawn before the clock runs
     answers: list[tuple[int, StreamedAnswer]] = []
     late: list[float] = []
     begun = time.perf_counter()
 
     async def one(number: int) -> None:
-        answers.append((number, await endpoint.ask(client, prompts[number], int(asked.outputs[number]))))
-        tell(len(answers), len(asked))
+        answers.append((number, await endpoint.ask(client, prompts[number], int(requests.outputs[number]))))
+        tell(len(answers), len(requests))
 
     async def closed() -> None:
-        waiting = iter(range(len(asked)))
+        waiting = iter(range(len(requests)))
 
         async def client_of_loop() -> None:
             for number in waiting:  # which all clients share
                 await one(number)
 
-        await _together([client_of_loop() for _ in range(min(clients, len(asked)))])
+        await _together([client_of_loop() for _ in range(min(clients, len(requests)))])
 
     async def arriving(number: int, at_s: float) -> None:
         await asyncio.sleep(begun + at_s - time.perf_counter())
         await one(number)
 
-    came = asked.arrivals
+    came = requests.arrivals
     work = closed() if came is None else _together([arriving(n, float(at)) for n, at in enumerate(came)])
     load, watch, end = (asyncio.ensure_future(one_of) for one_of in (work, _lateness(late), stop.wait()))
     await asyncio.wait((load, end), return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +189,7 @@ COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "ttft_s", "tpot_s", "e2
 class Observed(NamedTuple):
     """Requests as they were asked for, and what came of those that ended."""
 
-    asked: Requests
+    requests: Requests
     driven: Driven
 
     @property
@@ -204,9 +204,9 @@ class Observed(NamedTuple):
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens of prompts and of answers: as the server reports them, else as asked for and counted."""
-        whole = [(number, answer) for number, answer in self.driven.answers if not answer.error]
-        inputs = [answer.prompt_tokens or int(self.asked.prompts[number]) for number, answer in whole]
-        return np.array(inputs, float), np.array([answer.tokens for _, answer in whole], float)
+        answered = [(number, answer) for number, answer in self.driven.answers if not answer.error]
+        inputs = [answer.prompt_tokens or int(self.requests.prompts[number]) for number, answer in answered]
+        return np.array(inputs, float), np.array([answer.tokens for _, answer in answered], float)
 
     def latencies(self) -> dict[str, dict[str, float]]:
         """Median, mean and percentiles in seconds: of first tokens, between tokens, of whole requests."""
@@ -243,15 +243,15 @@ class Observed(NamedTuple):
             spread = float(lengths.std() / lengths.mean())
             if spread > VARIED:
                 numbers[f"workload.{name}_cv"] = spread
-        if self.asked.arrivals is None:
+        if self.requests.arrivals is None:
             numbers |= {"concurrency": clients, "num_prompts": len(self.driven.answers)} | self.rates()
         else:
             rate, spread = self.arrivals()
             numbers |= {"request_rate": rate} | ({"workload.arrival_cv": spread} if traced else {})
         for name, shares in self.latencies().items():
             numbers |= {f"{name}_{share}_ms": 1e3 * value for share, value in shares.items()}
-        told = {name: f"{value:.6g}" for name, value in numbers.items() if math.isfinite(value)}
-        return dict(stated) | {name: text for name, text in told.items() if name not in stated}
+        texts = {name: f"{value:.6g}" for name, value in numbers.items() if math.isfinite(value)}
+        return dict(stated) | {name: text for name, text in texts.items() if name not in stated}
 
     def requests_csv(self) -> str:
         """A row a request, in the order in which they were sent: a trace, with what was measured."""
@@ -259,7 +259,7 @@ class Observed(NamedTuple):
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         for number, answer in sorted(self.driven.answers, key=lambda pair: pair[1].sent):
-            lengths = (answer.prompt_tokens or int(self.asked.prompts[number]), int(self.asked.outputs[number]))
+            lengths = (answer.prompt_tokens or int(self.requests.prompts[number]), int(self.requests.outputs[number]))
             times: tuple[str, ...] = ("", "", "")
             if not answer.error:
                 lengths = (lengths[0], answer.tokens)

@@ -31,14 +31,15 @@ REFUSES_OURS = (400, 422)  # of a server that takes no field beyond OpenAI's
 class Endpoint:
     """Completions endpoint of a server, and the options of its requests.
 
-    base: URL up to `/v1`. chat: as messages. own_fields: whether `ignore_eos` is sent, so that answers have the length
-    asked for; servers that know OpenAI's fields alone refuse it. key: sent as bearer token where there is one.
+    base: URL up to `/v1`. chat: as messages. extension_fields: whether `ignore_eos` is sent, so that answers have
+    the length asked for; servers that know OpenAI's fields alone refuse it. key: sent as bearer token where there is
+    one.
     """
 
     base: str
     model: str = ""
     chat: bool = False
-    own_fields: bool = True
+    extension_fields: bool = True
     key: str = ""
     timeout_s: float = 600.0
 
@@ -51,11 +52,11 @@ class Endpoint:
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
-            whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
         except ValueError:
-            whole = False
+            valid = False
             parts = urlsplit("")
-        if not whole:
+        if not valid:
             raise ConfigError(f"{url!r} is no URL of a server; allowed: http://HOST:PORT, with or without /v1")
         path = parts.path.rstrip("/")
         for end in ("/chat/completions", "/completions", "/models"):
@@ -70,7 +71,7 @@ class Endpoint:
 
     def plain(self) -> "Endpoint":
         """This endpoint with OpenAI's own fields alone, for servers that refuse others."""
-        return replace(self, own_fields=False)
+        return replace(self, extension_fields=False)
 
     @property
     def url(self) -> str:
@@ -83,11 +84,11 @@ class Endpoint:
 
     def body(self, prompt: str, output_tokens: int) -> bytes:
         """A request for so many tokens."""
-        asked: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "model": self.model, "max_tokens": output_tokens, "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
-        asked |= {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
-        return dumps(asked | ({"ignore_eos": True} if self.own_fields else {})).encode()
+        fields |= {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
+        return dumps(fields | ({"ignore_eos": True} if self.extension_fields else {})).encode()
 
     async def ask(self, client: AsyncHTTPClient, prompt: str, output_tokens: int) -> "StreamedAnswer":
         """The answer to a prompt; one that fails says why instead of raising."""
@@ -213,11 +214,11 @@ class _TokenEvents:
 
 def client_of(most_open: int) -> AsyncHTTPClient:
     """A client that has so many requests open at a time."""
-    logging.getLogger("tornado.application").addFilter(_is_told)
+    logging.getLogger("tornado.application").addFilter(_is_reportable)
     return AsyncHTTPClient(force_instance=True, max_clients=max(most_open, 1), max_body_size=MOST_ANSWER)
 
 
-def _is_told(record: logging.LogRecord) -> bool:
+def _is_reportable(record: logging.LogRecord) -> bool:
     """True if a line of the HTTP client's log is worth showing: cancelled requests were cancelled on purpose."""
     return "after Future was cancelled" not in str(record.msg)
 
@@ -245,9 +246,9 @@ async def served_model(client: AsyncHTTPClient, endpoint: Endpoint, wanted: str)
     raise ConfigError(f"{endpoint.base} serves {', '.join(names)}: say --served-model NAME")
 
 
-def _names(found: HTTPResponse) -> list[str]:
+def _names(response: HTTPResponse) -> list[str]:
     try:
-        listed: Any = json.loads(found.body) if found.code == 200 else None
+        listed: Any = json.loads(response.body) if response.code == 200 else None
     except (ValueError, RecursionError):
         return []
     data: Any = listed.get("data") if is_mapping(listed) else None

@@ -14,7 +14,7 @@ from ..measurements import survey, unread
 from ..measurements.folder import FoundTable, Survey, as_folder, files
 from .across_nodes import ACROSS, EXCHANGE, calibrate_exchange
 from .compared_runs import commands, compared, run_rows, scored
-from .end_to_end import CALCULON, INFERENCE, MLPERF_TRAINING, TRAINING
+from .end_to_end import INFERENCE, MLPERF_TRAINING, TRAINING
 from .measured_kernels import COLLECTIVES, KERNELS, UNFITTED
 from .measured_runs import run_tables
 from .power import POWER
@@ -25,59 +25,57 @@ from .served_suites import (
     DISAGGREGATED,
     OPEN_LOOP,
     THROUGHPUT,
-    closed_loop_commands,
-    disaggregated_commands,
-    open_loop_commands,
+    served_commands,
 )
 
 if TYPE_CHECKING:  # peers, papers and what few ask for
-    from . import calculon as calculon
     from . import published_training as published_training
     from .framework import adjustment as adjustment
     from .row_overrides import measured_cluster as measured_cluster
-    from .vectorise import at_many as at_many
 else:
     __getattr__, _ = lazily(__name__)
 
 __all__ = [
-    "SUITES", "Suite", "adjustment", "at_many", "calculon", "calibrate_frameworks", "measured_cluster",
-    "published_training", "validate",
+    "SUITES", "Suite", "adjustment", "calibrate_frameworks", "measured_cluster", "published_training", "validate",
 ]  # fmt: skip
 
 READ_BY_SUITES = ("peaks", "manifest")  # or describing the folder
 SUITES: tuple[Suite, ...] = (
     KERNELS, COLLECTIVES, UNFITTED, ACROSS, EXCHANGE, TRAINING, MLPERF_TRAINING, INFERENCE, THROUGHPUT, CLOSED_LOOP,
-    DISAGGREGATED, OPEN_LOOP, POWER, CALCULON,
+    DISAGGREGATED, OPEN_LOOP, POWER,
 )  # fmt: skip
 
 
 def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     """Fit what frameworks and libraries of expert exchange add on tables below a folder; the files written."""
+    from ..calibration.board_power import board_limits
+    from ..calibration.served_power import calibrate_serving_power
     from .framework import calibrate_training
-    from .power import calibrate_serving_power
+    from .power import seen_rows
     from .row_overrides import measured_cluster
     from .serving_fit import calibrate_serving
 
-    def told(text: str) -> None:
+    def progress(text: str) -> None:
         print(text, file=sys.stderr)
 
-    steps = calibrate_training(Path(directory), Path(out), measured_cluster, told)
-    served = calibrate_serving(Path(directory), Path(out), told)
+    steps = calibrate_training(Path(directory), Path(out), measured_cluster, progress)
+    served = calibrate_serving(Path(directory), Path(out), progress)
     exchanged = calibrate_exchange(Path(directory), Path(out))
-    return steps + served + exchanged + calibrate_serving_power(Path(directory), Path(out), told)
+    power = calibrate_serving_power(seen_rows(Path(directory)), board_limits(Path(directory)), Path(out), progress)
+    return steps + served + exchanged + power
 
 
-def understood(found: Survey, directory: Path, suites: tuple[Suite, ...]) -> list[FoundTable]:
+def understood(folder_tables: Survey, directory: Path, suites: tuple[Suite, ...]) -> list[FoundTable]:
     """Tables of a folder that some of these suites read.
 
     Raises:
         DataError: there is none.
     """
-    mine = [table for table in found.tables if any(table.schema.name in suite.kinds for suite in suites)]
+    mine = [table for table in folder_tables.tables if any(table.schema.name in suite.kinds for suite in suites)]
     if not mine:
         names = ", ".join(suite.name for suite in suites)
         why = f"{directory} holds no table that a suite understands ({names})"
-        first = next((f"; {shown}: {reason}" for shown, reason in found.others.items()), "")
+        first = next((f"; {shown}: {reason}" for shown, reason in folder_tables.others.items()), "")
         raise DataError(f"{why}{first}; `codesign validate --schema` prints the columns of each kind")
     return mine
 
@@ -122,28 +120,28 @@ def _scored(directory: Path, suites: tuple[Suite, ...], damaged: dict[Path, str]
         DataError: the first file that is damaged too.
     """
     with without(directory, damaged) as folder:
-        found, messages = survey(folder), list[str]()
-        runs = run_tables(folder, [table.path for table in found.tables], messages)
+        folder_tables, messages = survey(folder), list[str]()
+        runs = run_tables(folder, [table.path for table in folder_tables.tables], messages)
         aside = [message for message in messages if ": set aside, " in message]
-        if aside and not runs and not found.tables:
+        if aside and not runs and not folder_tables.tables:
             raise DataError(aside[0])  # no row of any run can be read
-        mine = [] if runs else understood(found, directory, suites)
-        mine = mine or [t for t in found.tables if any(t.schema.name in suite.kinds for suite in suites)]
-        for table in found.tables:
+        mine = [] if runs else understood(folder_tables, directory, suites)
+        mine = mine or [t for t in folder_tables.tables if any(t.schema.name in suite.kinds for suite in suites)]
+        for table in folder_tables.tables:
             if table not in mine:  # suites check their own
                 table.rows([])
-        told = compared(runs, messages)
-        result: list[Row] = scored(told) + run_rows(told)
+        comparisons = compared(runs, messages)
+        result: list[Row] = scored(comparisons) + run_rows(comparisons)
         messages = unread(folder) + messages
         for suite in suites:
             if any(table.schema.name in suite.kinds for table in mine):
                 result += suite.run(folder, messages)
-    read = {one.place.rpartition(", line ")[0] for one in runs}
-    messages += [f"{shown}: no suite uses this table, {reason}" for shown, reason in found.others.items()
+    read = {one.location.rpartition(", line ")[0] for one in runs}
+    messages += [f"{shown}: no suite uses this table, {reason}" for shown, reason in folder_tables.others.items()
                  if shown not in read]  # fmt: skip
     messages += [
         f"{table.shown}: no suite uses this table, {table.schema.why}"
-        for table in found.tables
+        for table in folder_tables.tables
         if table.schema.why and table.schema.name not in READ_BY_SUITES
     ]
     messages += [f"not used: {reason}" for reason in damaged.values()]
@@ -158,11 +156,9 @@ def commands_of(directory: str | Path) -> Iterator[str]:
     """
     messages = list[str]()
     with as_folder(Path(directory)) as folder:
-        known = [table.path for table in survey(folder).tables]
-        yield from open_loop_commands(folder, messages)
-        yield from closed_loop_commands(folder, messages)
-        yield from disaggregated_commands(folder, messages)
-        yield from commands(run_tables(folder, known, messages))
+        typed = [table.path for table in survey(folder).tables]
+        yield from served_commands(folder, messages)
+        yield from commands(run_tables(folder, typed, messages))
     for message in messages:
         print(f"codesign: {message}", file=sys.stderr)
 

@@ -19,79 +19,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares, minimize
 
-from ...config.engines import BYTES, COUNTED, EXCHANGE_KEYS, FILE, Exchange, fitted_exchanges, reached
+from ...config.engines import BYTES, EXCHANGE_KEYS, FILE, Exchange, fitted_exchanges, reached
 from ...core.errors import ConfigError, DataError
 from ...model.networks.collectives import NetworkLevel, hierarchical
 from ...model.networks.collectives.levels import Stage
 from ...model.networks.fabrics import Group
 from ..calibration.collectives import OPERATIONS
 from ..calibration.constants import publish
+from ..calibration.exchange import FEWEST, fit_exchange, table_of
 from ..calibration.gpus import device
 from ..measurements import tables
 from .row_overrides import measured_cluster
 from .scores import Errors, Row, Suite, rows
 
-__all__ = ["ACROSS", "EXCHANGE", "calibrate_exchange", "fit_exchange", "predicted", "table_of"]
-
-
-# Fits how long libraries take to send tokens to experts and back, to rows of measurements: `config.engines`.
-
-
-POSITIVE = {"start_8_s": 40e-6, "start_4_s": 40e-6, "expert_s": 2e-8, "rate_bytes_per_s": 270e9, "token_s": 3e-8,
-            "processors_power": 0.3}  # fmt: skip
-POWERS = {"start_power": 0.0, "link_power": 0.5}  # halfway between what processors and what links would do
-HELD = 1e-3  # of a squared log step from these: what rows do not tell stays there
-SOFT = 0.1  # log error from which on a row counts by its size, no more by its square
-FEWEST = 20
-FURTHEST = 6.0  # log steps from these
-RESTARTS = 2  # of a simplex that shrank on a ridge
-COLUMNS = ("link", "node", "processors", "experts", "arrivals", "measured_s", *(f"{name}_bytes" for name in COUNTED))
-
-
-def _of(values: np.ndarray, counted: str) -> Exchange:
-    logs, powers = np.split(values, [len(POSITIVE)])
-    return Exchange._make((*np.exp(logs), *powers, counted))
-
-
-def fit_exchange(rows: pd.DataFrame) -> Exchange:
-    """Least mean absolute log error on `measured_s`, of the three ways to count bytes the best."""
-    held = np.array([*np.log(list(POSITIVE.values())), *POWERS.values()])
-    columns = {name: rows[name].to_numpy(dtype=float) for name in COLUMNS}  # a frame costs ten times its numbers
-    weight = np.sqrt(HELD * len(rows))
-
-    def missed(values: np.ndarray, counted: str) -> np.ndarray:
-        return np.log(_of(values, counted).seconds(columns) / columns["measured_s"])
-
-    def loss(values: np.ndarray, counted: str) -> float:
-        return float(np.mean(np.abs(missed(values, counted))) + HELD * np.sum((values - held) ** 2))
-
-    def near(values: np.ndarray, counted: str) -> np.ndarray:
-        return np.concatenate([missed(values, counted), weight * (values - held)])
-
-    tried = []
-    for counted in COUNTED:
-        reach = (held - FURTHEST, held + FURTHEST)
-        result = least_squares(near, held, bounds=reach, args=(counted,), loss="soft_l1", f_scale=SOFT).x
-        for _ in range(RESTARTS):
-            result = minimize(loss, result, args=(counted,), method="Nelder-Mead", options={"maxfev": 800}).x
-        tried.append((loss(result, counted), counted, result))
-    _, counted, values = min(tried, key=lambda one: one[0])
-    *numbers, _ = _of(values, counted)
-    return Exchange._make((*(float(f"{value:.4g}") for value in numbers), counted))
-
-
-def table_of(rows: pd.DataFrame) -> str:
-    """The file: constants of every library, phase, format and reach of at least 20 rows; empty where there is none."""
-    result = []
-    for key, part in rows.groupby(EXCHANGE_KEYS, sort=True):
-        if len(part) >= FEWEST:
-            constants = fit_exchange(part)
-            missed = np.median(np.abs(constants.seconds(part) / part["measured_s"] - 1))
-            result.append({**dict(zip(EXCHANGE_KEYS, key, strict=True)), **constants._asdict(), "rows": len(part),
-                          "median_residual": round(float(missed), 4)})  # fmt: skip
-    return pd.DataFrame(result).to_csv(index=False, lineterminator="\n") if result else ""
+__all__ = ["ACROSS", "EXCHANGE", "calibrate_exchange", "predicted"]
 
 
 PADDED = 64  # rows: few lengths of a table are compiled
@@ -201,17 +143,17 @@ USUAL = 24.0  # processors, where none are stated
 REACH = ("inside nodes", "across nodes")
 
 
-def _formats(found: pd.DataFrame, shown: str, messages: list[str]) -> pd.DataFrame:
+def _formats(rows: pd.DataFrame, shown: str, messages: list[str]) -> pd.DataFrame:
     """Rows whose payload has a weight, in bytes an element."""
-    unnamed = found["comm_dtype"] == UNSTATED
+    unnamed = rows["comm_dtype"] == UNSTATED
     if unnamed.any():
         messages.append(f"{shown}: what a payload weighs is not stated in {int(unnamed.sum())} rows, taken as 16 bits")
-    element = found["comm_dtype"].map(BYTES)
+    element = rows["comm_dtype"].map(BYTES)
     if element.isna().any():
         lost = int(element.isna().sum())
         messages.append(f"{shown}: {lost} rows set aside, what a payload weighs is not stated")
-    found = found.assign(element=element, format=found["comm_dtype"])
-    return found[element.notna()]
+    rows = rows.assign(element=element, format=rows["comm_dtype"])
+    return rows[element.notna()]
 
 
 def observations(directory: Path, messages: list[str]) -> pd.DataFrame:
@@ -264,17 +206,17 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
     """Predicted and measured seconds, own constants and those of a fit without the GPU, and as an all-to-all."""
     stored = fitted_exchanges()
     for (library, phase, form, across), part in every.groupby(EXCHANGE_KEYS, sort=True):
-        stratum, own = REACH[int(across)], _constants(stored, str(library), str(phase), str(form), bool(across))
+        stratum, fitted = REACH[int(across)], _constants(stored, str(library), str(phase), str(form), bool(across))
         for gpu, mine in part.groupby("gpu", sort=True):
             label, theirs = f"{gpu} {library} {phase} {form}", mine["measured_s"].to_numpy(dtype=float)
             others = part[part["gpu"] != gpu]
             lent = fit_exchange(others) if len(others) >= FEWEST else None
-            if own is not None and (library, phase, form, bool(across)) not in stored:
+            if fitted is not None and (library, phase, form, bool(across)) not in stored:
                 messages.append(f"{label}: this format was not fitted, taken as another of the library")
-            if own is None:
+            if fitted is None:
                 messages.append(f"{label}: no constants of this library, taken as an all-to-all")
             else:
-                yield Errors(stratum, label, own.seconds(mine), theirs)
+                yield Errors(stratum, label, fitted.seconds(mine), theirs)
             if lent is not None:
                 yield Errors(f"{stratum}, GPU left out", label, lent.seconds(mine), theirs)
             yield from _as_all_to_all(f"{stratum}, as all-to-all", label, str(gpu), mine, messages)
@@ -283,8 +225,8 @@ def exchange_errors(every: pd.DataFrame, messages: list[str]) -> Iterator[Errors
 def _constants(stored: dict[tuple[str, str, str, bool], Exchange], *key: str | bool) -> Exchange | None:
     """Constants of this key, or of the library's first format where this one was not measured."""
     library, phase, _, across = key
-    others = (one for known_key, one in stored.items() if (*known_key[:2], known_key[3]) == (library, phase, across))
-    return next((one for known_key, one in stored.items() if known_key == key), next(others, None))
+    others = (one for entry, one in stored.items() if (*entry[:2], entry[3]) == (library, phase, across))
+    return next((one for entry, one in stored.items() if entry == key), next(others, None))
 
 
 def _as_all_to_all(stratum: str, label: str, gpu: str, mine: pd.DataFrame, messages: list[str]) -> Iterator[Errors]:

@@ -39,11 +39,11 @@ class Compared(NamedTuple):
     measured: float
 
 
-def compared(found: Sequence[MeasuredRun], messages: list[str]) -> list[Compared]:
+def compared(runs: Sequence[MeasuredRun], messages: list[str]) -> list[Compared]:
     """Every metric that a run holds beside its prediction; what cannot be priced, or lacks the metric, is told."""
     groups: dict[tuple[Any, ...], list[MeasuredRun]] = {}
-    for one in found:
-        alone = one.place if one.requests else ""
+    for one in runs:
+        alone = one.location if one.requests else ""
         groups.setdefault((one.run.chosen, tuple(sorted(one.measured)), alone), []).append(one)
     result: list[Compared] = []
     for (_, metrics, alone), members in groups.items():
@@ -51,10 +51,10 @@ def compared(found: Sequence[MeasuredRun], messages: list[str]) -> list[Compared
     return result
 
 
-def scored(found: Sequence[Compared]) -> list[Row]:
+def scored(comparisons: Sequence[Compared]) -> list[Row]:
     """Errors by metric."""
     errors: dict[str, dict[str, list[Compared]]] = {}
-    for one in found:
+    for one in comparisons:
         errors.setdefault(one.metric, {}).setdefault(one.run.group, []).append(one)
     return [
         row
@@ -81,17 +81,17 @@ def _simulated(one: MeasuredRun, messages: list[str]) -> list[Compared]:
         scenario = scenario_from_config(*one.run.overrides())
         work: Any = scenario.workload
         clients = float(scenario.plan.micro_batch)
-        told = finite_run(scenario, one.requests, clients=clients, rate=one.rate).summary()
+        summary = finite_run(scenario, one.requests, clients=clients, rate=one.rate).summary()
     except CodesignError as error:
-        messages.append(f"{one.place}: set aside, {error}")
+        messages.append(f"{one.location}: set aside, {error}")
         return []
-    told |= {"requests_per_s": told["rate"], "tokens_per_s": told["rate"] * float(work.output_tokens)}
-    told["tokens_per_s_per_device"] = told["tokens_per_s"] / float(scenario.layout.devices)
-    told |= {SHARE.sub(r"\1_\2_s", name): value for name, value in told.items() if SHARE.fullmatch(name)}
-    absent = [metric for metric in one.measured if metric not in told]
+    summary |= {"requests_per_s": summary["rate"], "tokens_per_s": summary["rate"] * float(work.output_tokens)}
+    summary["tokens_per_s_per_device"] = summary["tokens_per_s"] / float(scenario.layout.devices)
+    summary |= {SHARE.sub(r"\1_\2_s", name): value for name, value in summary.items() if SHARE.fullmatch(name)}
+    absent = [metric for metric in one.measured if metric not in summary]
     if absent:
-        messages.append(f"{one.place}: {', '.join(absent)} not compared, a run with an end has no such metric")
-    return [Compared(one, name, told[name], value) for name, value in one.measured.items() if name in told]
+        messages.append(f"{one.location}: {', '.join(absent)} not compared, a run with an end has no such metric")
+    return [Compared(one, name, summary[name], value) for name, value in one.measured.items() if name in summary]
 
 
 def _priced(members: Sequence[MeasuredRun], metrics: Sequence[str], messages: list[str]) -> Iterator[Compared]:
@@ -102,31 +102,31 @@ def _priced(members: Sequence[MeasuredRun], metrics: Sequence[str], messages: li
             scenario_from_config(*one.run.overrides())
             legal.append(one)
         except ConfigError as error:
-            messages.append(f"{one.place}: set aside, {error}")
+            messages.append(f"{one.location}: set aside, {error}")
     if not legal:
         return
     means = {metric: metric.replace(MEDIAN, "") for metric in metrics if MEDIAN in metric}
     try:
         ours = predicted([one.run for one in legal], [*metrics, *means.values(), RUNS], named=True)
     except CodesignError as error:
-        messages.append(f"{legal[0].place}: set aside, {error}")
+        messages.append(f"{legal[0].location}: set aside, {error}")
         return
     spreadless = [
         metric for metric in means if np.isnan(ours[metric]).all() and not np.isnan(ours[means[metric]]).all()
     ]
     if spreadless:
         messages.append(
-            f"{legal[0].place}: {', '.join(spreadless)}: medians compared with means, which is all that is predicted of"
-            " clients that wait for each answer"
+            f"{legal[0].location}: {', '.join(spreadless)}: medians compared with means, which is all that is predicted"
+            " of clients that wait for each answer"
         )
         ours |= {metric: ours[means[metric]] for metric in spreadless}
     absent = [metric for metric in metrics if np.isnan(ours[metric]).all()]
     if absent:
         what = next(word for word in legal[0].run.chosen if word.startswith("workload="))
-        messages.append(f"{legal[0].place}: {', '.join(absent)} not compared, {what} has no such metric")
+        messages.append(f"{legal[0].location}: {', '.join(absent)} not compared, {what} has no such metric")
     can = ours[RUNS] > 0
     timed = [metric for metric in metrics if metric not in MEMORY_METRICS]
-    messages += [f"{one.place}: set aside, its design cannot run as priced: `{command(one.run)}` says why"
+    messages += [f"{one.location}: set aside, its design cannot run as priced: `{command(one.run)}` says why"
                  for one, runs in zip(legal, can, strict=True) if timed and not runs]  # fmt: skip
     for one, runs, *values in zip(legal, can, *(ours[metric] for metric in metrics), strict=True):
         for metric, value in zip(metrics, values, strict=True):
@@ -134,11 +134,11 @@ def _priced(members: Sequence[MeasuredRun], metrics: Sequence[str], messages: li
                 yield Compared(one, metric, float(value), one.measured[metric])
 
 
-def commands(found: Sequence[MeasuredRun]) -> Iterator[str]:
+def commands(runs: Sequence[MeasuredRun]) -> Iterator[str]:
     """The command of each run, behind it what was measured."""
-    for one in found:
-        told = ", ".join(f"{name} {value:.6g}" for name, value in one.measured.items())
-        yield f"{command_of(one)}  # {one.place}: {told}"
+    for one in runs:
+        measured = ", ".join(f"{name} {value:.6g}" for name, value in one.measured.items())
+        yield f"{command_of(one)}  # {one.location}: {measured}"
 
 
 def command_of(one: MeasuredRun) -> str:
@@ -158,23 +158,23 @@ RUN = "run"
 """The suite of such rows."""
 
 
-def run_rows(found: Sequence[Compared]) -> list[Row]:
+def run_rows(comparisons: Sequence[Compared]) -> list[Row]:
     """A row for each metric of each run, where there are few: predicted, the ends of its 90 % interval, measured.
 
     A run that is simulated may be as far off, in proportion, as the closed form of its design.
     """
-    if len({one.run.place for one in found}) > FEW:
+    if len({one.run.location for one in comparisons}) > FEW:
         return []
-    known: dict[str, dict[str, Interval]] = {}
+    intervals_by_run: dict[str, dict[str, Interval]] = {}
     rows: list[Row] = []
-    for one in found:
-        if one.run.place not in known:
-            known[one.run.place] = _shares(one.run)
-        shares = known[one.run.place]
+    for one in comparisons:
+        if one.run.location not in intervals_by_run:
+            intervals_by_run[one.run.location] = _shares(one.run)
+        shares = intervals_by_run[one.run.location]
         other = IN_PROPORTION.get(one.metric, one.metric.replace(MEDIAN, ""))
         low, high = shares.get(one.metric) or shares.get(other) or (None, None)
         rows.append({
-            "suite": RUN, "stratum": one.run.place, "quantity": one.metric, "group": one.run.group, "n": 1,
+            "suite": RUN, "stratum": one.run.location, "quantity": one.metric, "group": one.run.group, "n": 1,
             "predicted": one.predicted, "measured": one.measured,
             "low": None if low is None else low * one.predicted, "high": None if high is None else high * one.predicted,
             "error": one.predicted / one.measured - 1 if one.measured else None, "command": command_of(one.run),
@@ -190,13 +190,13 @@ def _shares(run: MeasuredRun) -> dict[str, Interval]:
         if MEMORY_METRICS.issuperset(run.measured):
             return _memory_shares(scenario)
         trace_with_draws(scenario)
-        told, result = numbers_of(scenario), intervals(scenario)
+        numbers, result = numbers_of(scenario), intervals(scenario)
     except CodesignError:
         return {}
     times = {
-        name: (low / told[name], high / told[name])
+        name: (low / numbers[name], high / numbers[name])
         for name, (low, high) in result.items()
-        if told.get(name) and math.isfinite(high)
+        if numbers.get(name) and math.isfinite(high)
     }
     return times | _memory_shares(scenario)
 
@@ -205,8 +205,8 @@ def _memory_shares(scenario: Scenario) -> dict[str, Interval]:
     """Ends of the intervals of memory over what is predicted: what is counted is exact, the rest is off by a factor."""
     counted, guessed, room = (float(one) for one in _memory(scenario))
     low, high = interval_bytes(guessed)
-    whole = counted + guessed
-    result = {"peak_memory_bytes": ((counted + low) / whole, (counted + high) / whole)}
+    total = counted + guessed
+    result = {"peak_memory_bytes": ((counted + low) / total, (counted + high) / total)}
     if room > 0:
         ends = max(room + guessed - high, 0.0) / room, (room + guessed - low) / room
         result |= {"cache_room_bytes": ends, "cache_tokens": ends}

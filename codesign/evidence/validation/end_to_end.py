@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...core.errors import ConfigError
@@ -24,9 +23,9 @@ from ...model.workloads import Plan, Precision, StaticBatch
 from ..measurements import FoundTable, tables
 from . import published_training
 from .framework import FITTED_ON, ZERO, of_part, parts_of, predicted, stored
-from .published_training import FORMATS, Predicted, Run, prepare_rows
+from .published_training import FORMATS, Run, prepare_rows
 from .row_overrides import configured_model, left_out_cluster, measured_cluster
-from .scores import Errors, Row, Suite, rows
+from .scores import Errors, Row, Suite, errors_by, read_rows, rows, set_aside
 from .vectorise import anonymous, batches, grouped, sized, vectorised
 
 # Measured static-batch inference: fixed batch, fixed input and output lengths.
@@ -71,27 +70,30 @@ def _rate_and_first(scenario: Scenario):
 _priced = vectorised(_rate_and_first)
 
 
-def predict(found: FoundTable, clusters: Callable[[str], Cluster], messages: list[str]) -> Predicted:
-    """Predict every row: `measured` and `predicted`, in tokens/s a GPU or in seconds as `quantity` says."""
-    table, refused = found.rows(messages), {}
-    kept, scenarios = [], []
-    for row in table.itertuples():
-        try:
-            scenarios.append(static_batch(row, clusters(row.gpu)))
-            kept.append(row.Index)
-        except ConfigError as error:
-            refused[str(error)] = refused.get(str(error), 0) + 1
-    if not kept:
-        return Predicted(table.iloc[:0].assign(measured=[], predicted=[], quantity=[]), refused)
-    rate, first = grouped(batches(scenarios), _priced)
-    frame = table.loc[kept].copy()
-    only_first = frame["output_tokens_per_s_per_gpu"].isna()
-    frame["quantity"] = np.where(only_first, "first_token_latency", "output_tokens_per_s_per_gpu")
-    frame["measured"] = np.where(
-        only_first, frame["first_token_latency_ms"] * 1e-3, frame["output_tokens_per_s_per_gpu"]
-    )
-    frame["predicted"] = np.where(only_first, first, rate)
-    return Predicted(frame, refused)
+def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
+    """Rows of all tables of static batches, a stratum for each quantity."""
+    result: list[Row] = []
+    for suffix, clusters in (("", measured_cluster), (", GPU left out", left_out_cluster)):
+
+        def scenario(row: Any, clusters: Callable[[str], Cluster] = clusters) -> Scenario:
+            return static_batch(row, clusters(row.gpu))
+
+        table, scenarios = read_rows(directory, "static_batches", scenario, [] if suffix else messages)
+        if not scenarios:
+            continue
+        table["rate"], table["first_s"] = grouped(batches(scenarios), _priced)
+        table["first_token_latency_s"] = 1e-3 * table["first_token_latency_ms"]
+        only_first = table["output_tokens_per_s_per_gpu"].isna()
+        for quantity, part, ours, theirs in (
+            ("first_token_latency", table[only_first], "first_s", "first_token_latency_s"),
+            ("output_tokens_per_s_per_gpu", table[~only_first], "rate", "output_tokens_per_s_per_gpu"),
+        ):
+            stratum = f"static-batch inference{suffix}"
+            result += rows("inference", quantity, errors_by(stratum, part, ["gpu", "software"], ours, theirs))
+    return result
+
+
+INFERENCE = Suite("inference", ("static_batches",), inference_rows)
 
 
 # MLPerf training results whose configuration's name tells the layout; nothing is fitted on them.
@@ -147,16 +149,15 @@ def mlperf_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured step seconds."""
     for table in tables(directory, "mlperf_training"):
         prepared = prepare_rows(table.rows(messages), runs, measured_cluster)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in prepared.refused.items()]
+        messages += set_aside(table.shown, prepared.refused)
         if not len(prepared.measured):
             continue
         kinds = {"": prepared.predict().frame}
         if NEMO in stored():
             kinds[", framework of NeMo"] = predicted(prepared, stored(), NEMO)
         for suffix, frame in kinds.items():
-            for (gpu, name), part in frame.groupby(["gpu", "benchmark"], sort=True):
-                ours, theirs = (part[column].to_numpy(dtype=float) for column in ("predicted_s", "measured_s"))
-                yield Errors(f"MLPerf training{suffix}", f"{gpu} {name}", ours, theirs)
+            stratum = f"MLPerf training{suffix}"
+            yield from errors_by(stratum, frame, ["gpu", "benchmark"], "predicted_s", "measured_s")
 
 
 def run_mlperf(directory: Path, messages: list[str]) -> list[Row]:
@@ -165,19 +166,6 @@ def run_mlperf(directory: Path, messages: list[str]) -> list[Row]:
 
 
 MLPERF_TRAINING = Suite("MLPerf training", ("mlperf_training",), run_mlperf)
-
-
-# The peer model as a suite.
-
-
-def run_calculon(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of every table of Calculon runs below a folder."""
-    from .calculon import run  # compiles a scenario: only where there are runs
-
-    return [row for table in tables(directory, "calculon") for row in run(table.path)]
-
-
-CALCULON = Suite("calculon", ("calculon",), run_calculon)
 
 
 SHORT = {  # sources by the name of their file; any other is called by that
@@ -195,12 +183,6 @@ OTHER_SOURCE = {  # tables of the same framework: one's overhead judged on the o
 }
 
 
-def _groups(stratum: str, frame: pd.DataFrame, predicted: str, measured: str, by: list[str]) -> Iterator[Errors]:
-    for keys, part in frame.groupby(by, sort=True):
-        label = " ".join(str(key) for key in (keys if isinstance(keys, tuple) else (keys,)))
-        yield Errors(stratum, label, part[predicted].to_numpy(dtype=float), part[measured].to_numpy(dtype=float))
-
-
 def _frameworks(table: FoundTable) -> Iterator[tuple[str, str]]:
     """(suffix of the stratum, source of the constants) of a training table."""
     constants, stem = stored(), table.path.stem
@@ -214,19 +196,19 @@ def _frameworks(table: FoundTable) -> Iterator[tuple[str, str]]:
 def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     """Predicted and measured step seconds of every table."""
     for table in tables(directory, *published_training.TABLES):
-        own = published_training.prepare(table, measured_cluster, messages)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in own.refused.items()]
-        if not len(own.measured):
+        prepared = published_training.prepare(table, measured_cluster, messages)
+        messages += set_aside(table.shown, prepared.refused)
+        if not len(prepared.measured):
             continue
         name = SHORT.get(table.path.stem, table.path.stem)
-        yield from _by_gpu(name, "", own.predict().frame)
+        yield from _by_gpu(name, "", prepared.predict().frame)
         for suffix, source in _frameworks(table):
-            result = predicted(own, stored(), source)
+            result = predicted(prepared, stored(), source)
             others = parts_of(result) == ZERO if of_part(source, ZERO) not in stored() else parts_of(result).isna()
             if others.any():
                 messages.append(f"{table.shown}: {int(others.sum())} rows of {ZERO} set aside{suffix}: none of its own")
             yield from _by_gpu(name, suffix, result[~others])
-        left_out = own.on(left_out_cluster)
+        left_out = prepared.on(left_out_cluster)
         if len(left_out.measured):
             yield from _by_gpu(name, ", GPU left out", left_out.predict().frame)
 
@@ -234,11 +216,11 @@ def training_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
 def _by_gpu(name: str, suffix: str, frame: pd.DataFrame) -> Iterator[Errors]:
     stratum = f"training {name}"
     if "experiment" not in frame:
-        yield from _groups(stratum + suffix, frame, "predicted_s", "measured_s", ["gpu"])
+        yield from errors_by(stratum + suffix, frame, ["gpu"], "predicted_s", "measured_s")
         return
     scheme = frame["experiment"].map({"table1_weak_scaling": "table 1"}).fillna(frame["scheme"])
     for part, chosen in frame.groupby(scheme):
-        yield from _groups(f"{stratum} {part}{suffix}", chosen, "predicted_s", "measured_s", ["gpu"])
+        yield from errors_by(f"{stratum} {part}{suffix}", chosen, ["gpu"], "predicted_s", "measured_s")
 
 
 def run_training(directory: Path, messages: list[str]) -> list[Row]:
@@ -246,20 +228,4 @@ def run_training(directory: Path, messages: list[str]) -> list[Row]:
     return rows("training", "step_time", training_errors(directory, messages))
 
 
-def inference_rows(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of all tables of static batches, a stratum for each quantity."""
-    result: list[Row] = []
-    for table in tables(directory, "static_batches"):
-        for suffix, clusters in (("", measured_cluster), (", GPU left out", left_out_cluster)):
-            found = predict(table, clusters, [] if suffix else messages)
-            if not suffix:
-                messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in found.refused.items()]
-            for quantity, part in found.frame.groupby("quantity"):
-                stratum = f"static-batch inference{suffix}"
-                by = _groups(stratum, part, "predicted", "measured", ["gpu", "software"])
-                result += rows("inference", str(quantity), by)
-    return result
-
-
 TRAINING = Suite("training", tuple(published_training.TABLES), run_training)
-INFERENCE = Suite("inference", ("static_batches",), inference_rows)

@@ -25,6 +25,7 @@ from ..calibration.learned_factors import generation_of
 from ..measurements import FoundTable, schema, tables
 from .published_training import OF_CLASSES, Prepared, prepare, with_slowdowns
 from .row_overrides import accelerator_option
+from .scores import set_aside
 
 __all__ = [
     "Sample",
@@ -122,16 +123,16 @@ def parts_of(frame: Any) -> "pd.Series[str]":
     return family
 
 
-def predicted(prepared: Prepared, known: dict[str, dict[str, float]], stem: str) -> Any:
+def predicted(prepared: Prepared, constants: dict[str, dict[str, float]], stem: str) -> Any:
     """Rows under the constants of a source, each under those of its part where it has some."""
-    whole = prepared.predict(adjustment(known[stem])).frame
-    result = parts_of(whole)
+    frame = prepared.predict(adjustment(constants[stem])).frame
+    result = parts_of(frame)
     for part in sorted(set(result) - {""}):
-        own = known.get(of_part(stem, part))
-        if own is not None:
+        of_the_part = constants.get(of_part(stem, part))
+        if of_the_part is not None:
             mine = result == part
-            whole.loc[mine, "predicted_s"] = prepared.predict(adjustment(own)).frame["predicted_s"][mine]
-    return whole
+            frame.loc[mine, "predicted_s"] = prepared.predict(adjustment(of_the_part)).frame["predicted_s"][mine]
+    return frame
 
 
 def _apart(kind: str, part: str) -> Sequence[str]:
@@ -146,20 +147,20 @@ def fit_table(
     """A table's constants and those of its parts: a name, numbers, their origin with the error of devices left out."""
     sample, kind, stem = Sample(table, clusters, progress), table.schema.name, table.path.stem
     result = parts_of(sample.frame)
-    of_whole = (result == "") if (result == "").any() else result != ZERO
-    if not of_whole.any():
+    rest = (result == "") if (result == "").any() else result != ZERO
+    if not rest.any():
         raise DataError(f"{table.shown}: only rows of {ZERO}; allowed: some of the framework that the table is of")
-    cases: list[tuple[str, pd.Series[bool], Sequence[str], Sequence[str]]] = [(stem, of_whole, CONSTANTS[kind], ())]
+    cases: list[tuple[str, pd.Series[bool], Sequence[str], Sequence[str]]] = [(stem, rest, CONSTANTS[kind], ())]
     for part in sorted(set(result) - {""}):
-        own = _apart(kind, part)
-        if own and (result == part).sum() >= FEWEST_APART[kind]:
-            cases.append((of_part(stem, part), result == part, own, AT_ONE.get(part, ())))
-    whole: dict[str, float] = {}
+        separate = _apart(kind, part)
+        if separate and (result == part).sum() >= FEWEST_APART[kind]:
+            cases.append((of_part(stem, part), result == part, separate, AT_ONE.get(part, ())))
+    shared: dict[str, float] = {}
     for name, rows, names, ones in cases:
-        held = {n: value for n, value in whole.items() if n not in (*names, *ones)}
+        held = {n: value for n, value in shared.items() if n not in (*names, *ones)}
         progress(f"{table.shown}: {name}: {', '.join(names)} on {int(rows.sum())} rows")
         constants = fit(sample.some(rows), names, held)
-        whole = whole or constants
+        shared = shared or constants
         error = float(np.median(np.abs(sample.some(rows).ratios(constants) - 1)))
         apart = left_out(sample, rows, constants, names)
         note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{apart}"
@@ -227,7 +228,7 @@ class Sample:
         """
         messages: list[str] = []
         self.clusters, self.prepared = clusters, prepare(table, clusters, messages, most=MOST_ROWS)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in self.prepared.refused.items()]
+        messages += set_aside(table.shown, self.prepared.refused)
         for message in messages:
             progress(message)
         self.frame = self.prepared.predict().frame

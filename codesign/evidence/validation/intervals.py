@@ -81,7 +81,7 @@ def crossings(directory: Path, progress: Callable[[str], None]) -> pd.DataFrame:
     groups = [group for group in kernel_groups(directory, [], least=LEAST_ROWS) if group.device.exact]
     frames: list[pd.DataFrame] = []
     for kind in LEARNED_CLASSES:
-        members = [group for group in groups if group.table.name == kind and _own(group)]
+        members = [group for group in groups if group.table.name == kind and _has_constants(group)]
         if not members:
             continue
         fitted = {_key(group): constants(group.device.accelerator, group.framework)[kind][group.number_format]
@@ -92,10 +92,10 @@ def crossings(directory: Path, progress: Callable[[str], None]) -> pd.DataFrame:
             result = learned_factors.left_out(crossing, case)
             frames += result
             if result:
-                whole = pd.concat(result)
-                before, after = (float(np.median(np.abs(np.expm1(-whole[name])))) for name in (PHYSICS, LEARNED))
+                errors = pd.concat(result)
+                before, after = (float(np.median(np.abs(np.expm1(-errors[name])))) for name in (PHYSICS, LEARNED))
                 what = f"{kind}: {' '.join(sorted(case.accelerators))} left out ({case.regime})"
-                progress(f"{what}, {len(whole)} rows, median {before:.1%}, learned {after:.1%}")
+                progress(f"{what}, {len(errors)} rows, median {before:.1%}, learned {after:.1%}")
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -103,7 +103,7 @@ def _key(group: TableGroup) -> tuple[str, str, str, str]:
     return (group.device.accelerator, group.framework, group.table.name, group.number_format)
 
 
-def _own(group: TableGroup) -> bool:
+def _has_constants(group: TableGroup) -> bool:
     return group.number_format in constants(group.device.accelerator, group.framework).get(group.table.name, {})
 
 
@@ -170,10 +170,10 @@ def _together(
     named = np.concatenate(
         [np.full(len(one.errors.measured), g) for one, g in zip(seen, groups, strict=True)] or [errors]
     )
-    known = np.isfinite(errors)
-    if known.sum() >= FEWEST:
+    finite = np.isfinite(errors)
+    if finite.sum() >= FEWEST:
         yield PredictionErrors(
-            kind, name, PHYSICS if kind != "stratum" else LEARNED, regime, errors[known], named[known]
+            kind, name, PHYSICS if kind != "stratum" else LEARNED, regime, errors[finite], named[finite]
         )
 
 
@@ -191,17 +191,17 @@ def of_collectives(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
                 yield missed._replace(members=members if regime == MEASURED else ())
             kinds = [wires_of(measured_cluster(gpu)) for gpu in groups] if regime == NEW else []
             for kind in sorted(set(kinds)):
-                own = [index for index, other in enumerate(kinds) if other == kind]
-                alike, theirs = ([several[place] for place in own] for several in (chosen, groups))
+                indices = [index for index, other in enumerate(kinds) if other == kind]
+                alike, theirs = ([several[position] for position in indices] for several in (chosen, groups))
                 yield from _together("collective", kind, NEW, alike, theirs)
 
 
 def _regime_of_wire(seen: SuiteErrors, gpus: set[str]) -> str:
     if not seen.errors.stratum.endswith(", GPU left out"):
         return MEASURED
-    own = seen.errors.group.rpartition(" ")[0]
-    family = {_generation(gpu) for gpu in gpus - {own}}
-    return RELATIVE if _generation(own) in family else NEW
+    device = seen.errors.group.rpartition(" ")[0]
+    family = {_generation(gpu) for gpu in gpus - {device}}
+    return RELATIVE if _generation(device) in family else NEW
 
 
 def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
@@ -212,8 +212,8 @@ def of_sources(seen: Sequence[SuiteErrors]) -> Iterator[PredictionErrors]:
         least = max(FEWEST, LEAST_SHARE * sum(len(one.errors.measured) for one in rows))
         sizes: dict[tuple[str, str], int] = {}
         for one in rows:
-            whole = (one.errors.stratum, one.errors.group)
-            sizes[whole] = sizes.get(whole, 0) + len(one.errors.measured)
+            key = (one.errors.stratum, one.errors.group)
+            sizes[key] = sizes.get(key, 0) + len(one.errors.measured)
         groups = [_source(one, sizes[one.errors.stratum, one.errors.group] < least) for one in rows]
         yield from _together("source", name, NEW, rows, groups)
 
@@ -272,11 +272,11 @@ def card_of(frame: pd.DataFrame) -> str:
     """Median and 90th percentile of errors by class and what was left out."""
     rows = []
     for (kind, regime, case), part in frame.groupby(["class", "regime", "case"], sort=True):
-        told: dict[str, object] = {"class": kind, "regime": regime, "left_out": case, "rows": len(part)}
+        row: dict[str, object] = {"class": kind, "regime": regime, "left_out": case, "rows": len(part)}
         for model in (PHYSICS, LEARNED):
             size = np.abs(np.expm1(-part[model].to_numpy()))
-            told |= {model: float(np.median(size)), f"{model}_p90": float(np.quantile(size, 0.9))}
-        rows.append(told)
+            row |= {model: float(np.median(size)), f"{model}_p90": float(np.quantile(size, 0.9))}
+        rows.append(row)
     return pd.DataFrame(rows).round(4).to_csv(index=False, lineterminator="\n")
 
 
@@ -292,9 +292,9 @@ def renewed(old: str, new: str, suites: Sequence[str]) -> str:
     fewer = after.set_index(key)["rows"].astype(int) < rows.reindex(after.set_index(key).index).fillna(0)
     after = after[~((after["kind"] == "source") & fewer.to_numpy())]
     again = before.set_index(key).index.isin(after.set_index(key).index)
-    whole = pd.concat([before[~gone & ~again], after], ignore_index=True)
-    order = whole["kind"].map({kind: place for place, kind in enumerate(before["kind"].unique())})
-    return whole.iloc[np.argsort(order.fillna(len(order)), kind="stable")].to_csv(index=False, lineterminator="\n")
+    merged = pd.concat([before[~gone & ~again], after], ignore_index=True)
+    order = merged["kind"].map({kind: rank for rank, kind in enumerate(before["kind"].unique())})
+    return merged.iloc[np.argsort(order.fillna(len(order)), kind="stable")].to_csv(index=False, lineterminator="\n")
 
 
 def fit_intervals(
@@ -315,7 +315,7 @@ def fit_intervals(
     from . import SUITES, understood, validate
 
     directory, out = Path(directory), Path(out)
-    names = [suite.name for suite in SUITES if suite.name != "calculon"]
+    names = [suite.name for suite in SUITES]
     for name in only:
         if name not in names:
             raise ConfigError(f"--only: no suite {name!r}{suggestion(name, names)}; allowed: {', '.join(names)}")

@@ -25,7 +25,7 @@ from ...uncertainty.spreads import MEASURED, NEW, RELATIVE
 from ..calibration.collectives import BUCKETS as COLLECTIVE_BUCKETS
 from ..calibration.collectives import CollectiveGroup, between, scale_out_groups, scale_up_groups
 from ..calibration.collectives import seconds as collective_seconds
-from ..calibration.constants import REFERENCE, build, inherited, is_fitted, load, place
+from ..calibration.constants import REFERENCE, build, constants_file, inherited, is_fitted, load
 from ..calibration.fit import NOISY_S, kernel_seconds
 from ..calibration.gpus import FORMATS, Device, Peaks, calibrated, device, option_of, stand_ins, wired_alike
 from ..calibration.kernels import TABLES, Columns, TableGroup, kernel_groups, read_peaks
@@ -47,7 +47,7 @@ LARGE_BYTES = 2.0**20
 @lru_cache
 def constants(accelerator: str, framework: str) -> dict[str, Any]:
     """The file of an accelerator and framework; empty where there is none."""
-    return load(place(conf_dir() / "calibration", accelerator, framework))
+    return load(constants_file(conf_dir() / "calibration", accelerator, framework))
 
 
 def kernel_node(group: TableGroup, accelerator: str, messages: list[str]) -> dict[str, Any] | None:
@@ -55,9 +55,9 @@ def kernel_node(group: TableGroup, accelerator: str, messages: list[str]) -> dic
     kind = group.table.name
     for framework in (group.framework, REFERENCE):
         for number_format in (group.number_format, *RELATED.get(group.number_format, ())):
-            formats, asked = constants(accelerator, framework).get(kind, {}), (framework, number_format)
+            formats, source = constants(accelerator, framework).get(kind, {}), (framework, number_format)
             if number_format in formats:
-                if asked != (group.framework, group.number_format):
+                if source != (group.framework, group.number_format):
                     messages.append(f"{group.label}: no constants, those of {framework} {number_format} taken")
                 return formats[number_format]
             lent = left_out(accelerator, framework, kind, number_format)
@@ -98,10 +98,10 @@ def regimes(group: TableGroup) -> tuple[str, str]:
     def measured(name: str) -> bool:
         return is_fitted(constants(name, group.framework), kind, number_format)
 
-    own = option_of(group.device.name) or group.device.accelerator
-    family = [name for name in calibrated() if name != own and generation_of(name) == generation_of(own)]
+    device = option_of(group.device.name) or group.device.accelerator
+    family = [name for name in calibrated() if name != device and generation_of(name) == generation_of(device)]
     lent = RELATIVE if any(map(measured, family)) else NEW
-    return (MEASURED if group.device.exact and measured(own) else lent), lent
+    return (MEASURED if group.device.exact and measured(device) else lent), lent
 
 
 def kernel_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
@@ -167,11 +167,12 @@ def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
     )
     for name, groups, kind in sources:
         for group in groups(directory, messages, *kind):
-            own = group.device.accelerator
-            data = collective_set(collective_file(group, own))
+            device = group.device.accelerator
+            data = collective_set(collective_file(group, device))
             label = f"{group.device.name} {group.operation}" + ("" if name == "collectives" else f" {group.variant}")
             lenders = wired_alike(
-                own, lambda r, g=group, own=own: r != own and _measured(collective_set(collective_file(g, r)), g)
+                device,
+                lambda r, g=group, device=device: r != device and _measured(collective_set(collective_file(g, r)), g),
             )
             lent = _lent(group, lenders)
             if group.operation not in data and lenders:
@@ -181,7 +182,7 @@ def collective_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
                 messages.append(f"{label}: {len(group.nbytes)} rows set aside, no constants")
                 continue
             elif not group.device.exact:
-                messages.append(f"{label}: inherited from {own}")
+                messages.append(f"{label}: inherited from {device}")
             yield from _by_size(name, label, group, collective_prediction(data, group))
             if lenders and name == "collectives":
                 yield from _by_size(name, label, group, collective_prediction(lent, group), ", GPU left out")
@@ -232,7 +233,7 @@ STREAM_BYTES = 4e9  # a stream long enough for its launch not to show
 NOISY_US = 10.0
 
 
-def known_device(gpu: str, folder: dict[str, Peaks], count: int, where: str, messages: list[str]) -> Device | None:
+def described_device(gpu: str, folder: dict[str, Peaks], count: int, where: str, messages: list[str]) -> Device | None:
     """The device, or None and a message."""
     try:
         return device(gpu, folder)
@@ -267,7 +268,7 @@ def published_gemm(directory: Path, messages: list[str]) -> Iterator[Errors]:
     for result in tables(directory, "published_gemm"):
         table = result.rows(messages)
         for (gpu, name, source), part in table.groupby(["gpu", "dtype", "source"], sort=True):
-            who = known_device(str(gpu), folder, len(part), result.shown, messages)
+            who = described_device(str(gpu), folder, len(part), result.shown, messages)
             if who is None:
                 continue
             m, n, k = (part[column].to_numpy(dtype=float) for column in ("m", "n", "k"))
@@ -313,7 +314,7 @@ def layer_operators(directory: Path, messages: list[str]) -> Iterator[Errors]:
         table = result.rows(messages)
         table = table[table["latency_us"] > NOISY_US]
         for (gpu, op), part in table.groupby(["gpu", "op"], sort=True):
-            who = known_device(str(gpu), folder, len(part), result.shown, messages)
+            who = described_device(str(gpu), folder, len(part), result.shown, messages)
             work = layer_work(str(op), part)
             if work is None:
                 messages.append(f"{result.shown}: {len(part)} rows of operator {op!r} set aside, it is not known")
@@ -348,18 +349,18 @@ def streams(directory: Path, messages: list[str]) -> Iterator[tuple[str, str, fl
             yield str(row.gpu), f"{row.gpu} stream", float(row.gbytes_per_s) * 1e9
 
 
-def sweeps(found: FoundTable, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
+def sweeps(sweep: FoundTable, folder: dict[str, Peaks], messages: list[str]) -> Iterator[tuple[str, str, float]]:
     """(gpu, label, measured bytes per second) of a sweep over the working set, beyond the last-level cache."""
-    table = found.rows(messages)
+    table = sweep.rows(messages)
     for gpu, part in table.groupby("gpu", sort=True):
-        who = known_device(str(gpu), folder, len(part), found.shown, messages)
+        who = described_device(str(gpu), folder, len(part), sweep.shown, messages)
         if who is None:
             continue
         beyond = part[part["working_set_bytes"] > PLATEAU * who.cache_bytes]
         inside = len(part) - len(beyond)
         if inside:
             why = "no model of reads from the last-level cache"
-            messages.append(f"{found.shown}: {inside} rows of {gpu} set aside, {why}")
+            messages.append(f"{sweep.shown}: {inside} rows of {gpu} set aside, {why}")
         for rate in beyond["read_gbytes_per_s"]:
             yield str(gpu), f"{gpu} read sweep", float(rate) * 1e9
 
@@ -372,7 +373,7 @@ def bandwidths(directory: Path, messages: list[str]) -> Iterator[Errors]:
         result += sweeps(table, folder, messages)
     rates = pd.DataFrame(result, columns=["gpu", "label", "measured"])
     for (gpu, label), part in rates.groupby(["gpu", "label"], sort=True):
-        who = known_device(str(gpu), folder, len(part), "memory streams", messages)
+        who = described_device(str(gpu), folder, len(part), "memory streams", messages)
         rate = stream_rate(who, messages) if who is not None else None
         if rate is not None:
             yield Errors("streaming bandwidth", str(label), np.full(len(part), rate), part["measured"].to_numpy())

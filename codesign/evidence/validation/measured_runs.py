@@ -36,7 +36,7 @@ from ..measurements.columns import (
     SPECULATION,
     YES,
     choice_of,
-    is_known,
+    is_recognised,
     metric_of,
     number_path,
     plain,
@@ -89,7 +89,7 @@ class MeasuredRun(NamedTuple):
     `carried` is the text of columns that choose and measure nothing, such as a source.
     """
 
-    place: str
+    location: str
     run: PricedRun
     measured: dict[str, float]
     group: str
@@ -98,7 +98,7 @@ class MeasuredRun(NamedTuple):
     carried: str = ""
 
 
-def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> list[MeasuredRun]:
+def run_tables(directory: Path, typed: Sequence[Path], messages: list[str]) -> list[MeasuredRun]:
     """Rows of all tables below a folder that hold measured runs and are of no other kind.
 
     Args:
@@ -109,24 +109,24 @@ def run_tables(directory: Path, known: Sequence[Path], messages: list[str]) -> l
     composed: dict[tuple[str, ...], Scenario] = {}
     for path in files(directory):
         shown = path.relative_to(directory).as_posix()
-        if path in known or not _holds_runs(path, shown):
+        if path in typed or not _holds_runs(path, shown):
             continue
         table = schema.cells(path, shown)
-        aside = [name for name in table.header if not is_known(name)]
+        aside = [name for name in table.header if not is_recognised(name)]
         if aside:
             messages.append(f"{shown}: column(s) {', '.join(aside)} carried along")
         for cells, line in zip(table.rows, table.lines, strict=True):
-            place, row = f"{shown}, line {line}", dict(zip(table.header, cells, strict=True))
+            location, row = f"{shown}, line {line}", dict(zip(table.header, cells, strict=True))
             if engine := _unknown_engine(row):
-                messages.append(f"{place}: framework {engine!r} is not modelled, what usually runs there is taken")
+                messages.append(f"{location}: framework {engine!r} is not modelled, what usually runs there is taken")
             try:
-                one, count = _counted_run(run_of(row, place))
-                one, told = _with_legal_plan(one, composed)
+                one, count = _counted_run(run_of(row, location))
+                one, legal_line = _with_legal_plan(one, composed)
                 one, fitting = _that_fits(one)
-                messages += [f"{place}: {line}" for line in (count, told, fitting) if line]
+                messages += [f"{location}: {line}" for line in (count, legal_line, fitting) if line]
                 result.append(one)
             except ConfigError as error:
-                messages.append(f"{place}: set aside, {error}")
+                messages.append(f"{location}: set aside, {error}")
     return result
 
 
@@ -141,8 +141,8 @@ def _counted_run(one: MeasuredRun) -> tuple[MeasuredRun, str]:
     if DEVICES in one.run.numbers:
         return one, ""
     overrides = one.run.overrides()
-    asked, line = sized(scenario_from_config(*overrides), overrides)
-    taken = {path: float(value) for path, _, value in (text.partition("=") for text in asked)}
+    least, line = sized(scenario_from_config(*overrides), overrides)
+    taken = {path: float(value) for path, _, value in (text.partition("=") for text in least)}
     return one._replace(run=PricedRun(one.run.chosen, one.run.numbers | taken)), line
 
 
@@ -160,13 +160,13 @@ def _with_legal_plan(one: MeasuredRun, composed: dict[tuple[str, ...], Scenario]
     if chosen not in composed:
         composed[chosen] = scenario_from_config(*one.run.overrides())
     scenario = fields.replace(composed[chosen], dict(numbers))
-    legal, told = legal_start(scenario, one.run.overrides())
-    if not told:
+    legal, message = legal_start(scenario, one.run.overrides())
+    if not message:
         return one, ""
     before = {path: float(value) for path, _, value in fields.walk(scenario.plan, "plan")}
     after = {path: float(value) for path, _, value in fields.walk(legal.plan, "plan")}
     taken = {path: value for path, value in after.items() if value != before.get(path)}
-    return one._replace(run=PricedRun(chosen, numbers | taken)), told
+    return one._replace(run=PricedRun(chosen, numbers | taken)), message
 
 
 def _that_fits(one: MeasuredRun) -> tuple[MeasuredRun, str]:
@@ -190,14 +190,14 @@ def _that_fits(one: MeasuredRun) -> tuple[MeasuredRun, str]:
         taken = dict(text.split("=", 1) for text in change)
         places = float(taken.get(PLACES, 0.0)) if PLACES in numbers and {*taken} == {PLACES} else 0.0
         if places and RATE not in numbers:
-            own = {PLACES: places, QUEUED: numbers[PLACES] / places - 1}
+            taken_numbers = {PLACES: places, QUEUED: numbers[PLACES] / places - 1}
             line = f"a cache has room for {places:g} of {numbers[PLACES]:g} clients, the others wait"
-            return one._replace(run=PricedRun(chosen, numbers | own)), line
+            return one._replace(run=PricedRun(chosen, numbers | taken_numbers)), line
         if not {*taken} & {*numbers, DEVICES} and not any(word.partition("=")[0] in taken for word in chosen):
             words = tuple(text for text in change if not _is_number(taken[text.partition("=")[0]]))
-            own = {path: float(value) for path, value in taken.items() if _is_number(value)}
+            taken_numbers = {path: float(value) for path, value in taken.items() if _is_number(value)}
             line = f"it does not fit as stated; priced with {', '.join(change)}, of which it says nothing"
-            return one._replace(run=PricedRun((*chosen, *words), numbers | own)), line
+            return one._replace(run=PricedRun((*chosen, *words), numbers | taken_numbers)), line
     return one, ""
 
 
@@ -263,16 +263,16 @@ class _Cells:
         """
         said = {name: text for name, text in self.formats.items() if text not in NO_FORMAT}
         quantised = {name: text for name, text in said.items() if text not in TWO_BYTES}
-        known = {_format_meant(text) for text in quantised.values()}
-        if len(known) > 1:
+        meanings = {_format_meant(text) for text in quantised.values()}
+        if len(meanings) > 1:
             names = " and ".join(f"{name} = {text}" for name, text in quantised.items())
             raise ConfigError(f"{names} are two number formats")
         if quantised:
-            return known.pop()
+            return meanings.pop()
         return TWO_BYTES[said["precision"]] if "precision" in said else ""
 
 
-def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
+def run_of(row: Mapping[str, str], location: str) -> MeasuredRun:
     """A row as a design and its metrics.
 
     Raises:
@@ -318,22 +318,22 @@ def run_of(row: Mapping[str, str], place: str) -> MeasuredRun:
         run = run._replace(chosen=(*run.chosen, *_started(chosen, numbers, run, cells.share)))
     _rates(measured, run)
     group = f"{chosen['accelerator']} {chosen.get('model', '')}"
-    carried = ", ".join(cell.strip() for column, cell in row.items() if cell.strip() and not is_known(column))
-    return MeasuredRun(place, run, measured, group, requests, rate, carried)
+    carried = ", ".join(cell.strip() for column, cell in row.items() if cell.strip() and not is_recognised(column))
+    return MeasuredRun(location, run, measured, group, requests, rate, carried)
 
 
 def _counted(device: str, numbers: dict[str, float]) -> str:
     """The name of a device without the number of them that some write beside it: `8xH100`, `H100 x 8`, `TPU v6e-8`."""
-    found = COUNTED.fullmatch(device.strip())
+    match = COUNTED.fullmatch(device.strip())
     if (
         accelerators_option(device)
-        or found is None
-        or not (count := found["before"] or found["behind"] or found["slice"])
+        or match is None
+        or not (count := match["before"] or match["behind"] or match["slice"])
     ):
         return device
     if numbers.setdefault(DEVICES, float(count)) <= 0:
         raise ConfigError(f"{device!r}: no device")
-    return found["name"] or found["tpu"]
+    return match["name"] or match["tpu"]
 
 
 def _batch(numbers: dict[str, float], *, serves: bool) -> None:
@@ -471,10 +471,10 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         words += [f"workload.precision.{part}={name}" for part, name in formats.items() if name != "bf16"]
     elif named:
         words += published_formats([f"workload={workload}", f"model={chosen['model']}"])
-    kept = chosen.get("kv_cache", "auto").lower()
-    if kept not in NO_FORMAT:
+    cache_format = chosen.get("kv_cache", "auto").lower()
+    if cache_format not in NO_FORMAT:
         words = [word for word in words if not word.startswith("workload.precision.kv_cache=")]
-        words.append(f"workload.precision.kv_cache={TWO_BYTES.get(kept) or _format_meant(kept)}")
+        words.append(f"workload.precision.kv_cache={TWO_BYTES.get(cache_format) or _format_meant(cache_format)}")
     if DEVICES not in numbers and any(path in numbers for path in LAYOUT):
         numbers = numbers | {DEVICES: math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
     if (

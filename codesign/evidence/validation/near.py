@@ -17,21 +17,21 @@ from ...config.groups import conf_dir
 from ...core.errors import DataError
 from ...model.scenario import Cluster
 from ..calibration.calibrate import part
-from ..calibration.constants import Node, load, node, place, provenance_lines, publish, text
+from ..calibration.constants import Node, constants_file, load, node, provenance_lines, publish, text
 from ..calibration.fit import bounds, fit, predict, rows_of
 from ..calibration.kernels import TableGroup, kernel_groups
 from ..measurements import tables
 from .framework import adjustment, judged
 from .measured_kernels import kernel_node
 from .published_training import TABLES, prepare
-from .scores import Row
+from .scores import Row, set_aside
 
 __all__ = ["FEWEST_ROWS", "FEWEST_STEPS", "calibrate_near", "near", "slowdown_of"]
 
 FEWEST_ROWS, FEWEST_STEPS = 10, 3
 PULL = 0.3  # residual per e-fold away from the constants at hand: the best of 0.1, 0.3, 1 with generations left out
 FOLDS = 5
-Told = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class HeldOut(NamedTuple):
@@ -47,14 +47,14 @@ class HeldOut(NamedTuple):
         return self._asdict()
 
 
-def prior_of(group: TableGroup, found: Node) -> np.ndarray:
+def prior_of(group: TableGroup, constants: Node) -> np.ndarray:
     """Log constants at hand, in the order of the table."""
     start, low, high = bounds(group.table)
-    known = [
-        float(found[name]) if name in found else float(np.exp(s))
+    start_values = [
+        float(constants[name]) if name in constants else float(np.exp(s))
         for name, s in zip(group.table.ranges, start, strict=True)
     ]
-    return np.clip(np.log(np.maximum(known, 1e-300)), low, high)
+    return np.clip(np.log(np.maximum(start_values, 1e-300)), low, high)
 
 
 def near(group: TableGroup, prior: np.ndarray) -> tuple[np.ndarray, HeldOut]:
@@ -76,28 +76,30 @@ def slowdown_of(ratios: np.ndarray) -> float:
     return float(np.exp(np.log(ratios).sum() / (len(ratios) + 1)))
 
 
-def kernels_near(directory: Path, told: Told) -> Iterator[tuple[TableGroup, dict[str, Any], HeldOut]]:
+def kernels_near(directory: Path, progress: Progress) -> Iterator[tuple[TableGroup, dict[str, Any], HeldOut]]:
     """Every group of enough rows with constants to start from."""
     messages: list[str] = []
     for group in kernel_groups(directory, messages, least=FEWEST_ROWS):
-        known = kernel_node(group, group.device.accelerator, messages)
-        if known is None:
+        entry = kernel_node(group, group.device.accelerator, messages)
+        if entry is None:
             messages.append(f"{group.label}: no constants to start from, not fitted")
             continue
-        theta, outcome = near(group, prior_of(group, known))
+        theta, outcome = near(group, prior_of(group, entry))
         constants = dict(zip(group.table.ranges, np.exp(theta).tolist(), strict=True))
         yield group, node(group.table, constants, group), outcome
     for message in dict.fromkeys(messages):
-        told(message)
+        progress(message)
 
 
-def steps_near(directory: Path, clusters: Callable[[str], Cluster], told: Told) -> Iterator[tuple[str, float, HeldOut]]:
+def steps_near(
+    directory: Path, clusters: Callable[[str], Cluster], progress: Progress
+) -> Iterator[tuple[str, float, HeldOut]]:
     """Every table of at least three steps that can be priced."""
     for table in tables(directory, *TABLES):
         messages: list[str] = []
         prepared = prepare(table, clusters, messages)
         frame = judged(prepared.predict().frame)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in prepared.refused.items()]
+        messages += set_aside(table.shown, prepared.refused)
         if len(frame) < FEWEST_STEPS:
             messages.append(f"{table.shown}: {len(frame)} steps, not fitted; allowed: at least {FEWEST_STEPS}")
         else:
@@ -112,11 +114,11 @@ def steps_near(directory: Path, clusters: Callable[[str], Cluster], told: Told) 
             errors = (float(np.median(np.abs(np.asarray(ours) - 1))) for ours in (1 / plain, after))
             yield table.path.stem, slowdown_of(plain), HeldOut(f"{table.shown}: steps", len(plain), *errors)
         for message in messages:
-            told(message)
+            progress(message)
 
 
 def calibrate_near(
-    directory: str | Path, out: str | Path, clusters: Callable[[str], Cluster], told: Told
+    directory: str | Path, out: str | Path, clusters: Callable[[str], Cluster], progress: Progress
 ) -> tuple[list[Path], list[Row]]:
     """Fit what a small folder tells and write it under `out`: kernels of each device, slowdown of each table of steps.
 
@@ -127,15 +129,15 @@ def calibrate_near(
     outcomes: list[Row] = []
     kernels: dict[tuple[str, str], dict[str, Any]] = {}
     origins: dict[tuple[str, str], dict[str, Any]] = {}
-    for group, entry, outcome in kernels_near(directory, told):
+    for group, entry, outcome in kernels_near(directory, progress):
         outcomes.append(outcome.row())
         if outcome.after >= outcome.before:
-            told(f"{outcome.what}: the constants at hand are no worse, they stay")
+            progress(f"{outcome.what}: the constants at hand are no worse, they stay")
             continue
         key, kind = (group.device.accelerator, group.framework), group.table.name
-        known = load(place(conf_dir() / "calibration", *key))
-        kernels.setdefault(key, {name: dict(formats) for name, formats in known.items() if name != "provenance"})
-        origins.setdefault(key, dict(known.get("provenance", {})))
+        stored = load(constants_file(conf_dir() / "calibration", *key))
+        kernels.setdefault(key, {name: dict(formats) for name, formats in stored.items() if name != "provenance"})
+        origins.setdefault(key, dict(stored.get("provenance", {})))
         kernels[key].setdefault(kind, {})[group.number_format] = entry
         note = (
             f"{outcome.rows} rows near the constants at hand, {outcome.before:.1%} before, {outcome.after:.1%} held out"
@@ -145,8 +147,8 @@ def calibrate_near(
     texts: dict[Path, str | bytes] = {}
     for key, formats in kernels.items():
         title = f"Kernel constants of {key[0]} under {key[1]}, fitted by `codesign calibrate --few-shot`."
-        texts[place(out, *key)] = text(title, formats, origins[key])
-    for stem, slowdown, outcome in steps_near(directory, clusters, told):
+        texts[constants_file(out, *key)] = text(title, formats, origins[key])
+    for stem, slowdown, outcome in steps_near(directory, clusters, progress):
         note = f"{outcome.rows} steps, {outcome.before:.1%} before, {outcome.after:.1%} held out"
         origin = {"kernel_slowdown": {"source": stem, "at": stem, "kind": "fitted", "note": note}}
         lines = (

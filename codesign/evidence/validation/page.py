@@ -147,10 +147,10 @@ def _missed(strata: Sequence[Row]) -> Iterator[str]:
             for _, row, bar in sorted(late, key=lambda one: -one[0])
         ]
         yield from _table(("suite", "stratum", "quantity", "median %", "bar %"), lines)
-    known = [row for row in strata if row["left_out"] is not None and row["n"] >= FEWEST_COVERED]
-    off = [row for row in known if not 0.85 <= row["left_out"] <= 0.95]
-    good, ending = len(known) - len(off), "not in these:\n" if off else "all of them."
-    yield f"\nThe 90 % intervals cover 85 to 95 % of the rows left out in {good} of {len(known)} strata of at least"
+    judged = [row for row in strata if row["left_out"] is not None and row["n"] >= FEWEST_COVERED]
+    off = [row for row in judged if not 0.85 <= row["left_out"] <= 0.95]
+    good, ending = len(judged) - len(off), "not in these:\n" if off else "all of them."
+    yield f"\nThe 90 % intervals cover 85 to 95 % of the rows left out in {good} of {len(judged)} strata of at least"
     yield f"{FEWEST_COVERED} rows, {ending}"
     if off:
         yield from _table(
@@ -178,8 +178,10 @@ def _suite_page(suite: str, strata: Sequence[Row], groups: Sequence[Row]) -> str
         ("stratum", "quantity", "fitted", *COLUMNS),
         [[row["stratum"], row["quantity"], fitted_on(row), *_numbers(row)] for row in strata],
     )
-    known = [f"{stratum}: {why}" for name, stratum, why in REASONS if name == suite]
-    lines += ["", "What is known of the rows that are far off:", "", *(f"- {text}" for text in known)] if known else []
+    why_far = [f"{stratum}: {why}" for name, stratum, why in REASONS if name == suite]
+    lines += (
+        ["", "What is known of the rows that are far off:", "", *(f"- {text}" for text in why_far)] if why_far else []
+    )
     if groups:
         lines += ["", f"By device and source, of at least {FEWEST} rows:", ""]
         lines += _table(
@@ -203,12 +205,12 @@ def _as_csv(strata: Sequence[Row]) -> str:
 def _runs_page(runs: Sequence[Row]) -> str:
     """Each run beside its prediction: the table of those that lie outside of their intervals, misses included."""
     lines = ["# Each measured run", ""]
-    known = [row for row in runs if row["low"] is not None]
-    inside = sum(row["low"] <= row["measured"] <= row["high"] for row in known)
+    bounded = [row for row in runs if row["low"] is not None]
+    inside = sum(row["low"] <= row["measured"] <= row["high"] for row in bounded)
     near = sum(abs(row["error"]) <= NEAR for row in runs if row["error"] is not None)
     lines += [
-        f"Of {len(runs)} measured values {near} are predicted within {NEAR:.0%}; of {len(known)} with an interval of 90"
-        f" % {inside} lie inside it. Numbers are in SI units, as the commands below print them.", "",
+        f"Of {len(runs)} measured values {near} are predicted within {NEAR:.0%}; of {len(bounded)} with an interval of"
+        f" 90 % {inside} lie inside it. Numbers are in SI units, as the commands below print them.", "",
     ]  # fmt: skip
     body: list[list[str]] = []
     for row in runs:

@@ -31,6 +31,7 @@ from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Plan, Precision, Slowdowns, Training, Transformer
 from ..measurements import FoundTable
 from .row_overrides import NEMO_MODELS, configured_model, megatron_model, mpt_model
+from .scores import readable
 from .vectorise import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 
 __all__ = [
@@ -105,9 +106,9 @@ def sc21_seconds(row: Any) -> float:
 def sc21(row: Any) -> list[Run]:
     """Weak scaling and the comparison with ZeRO-3; what is not printed is chosen as the fastest candidate."""
     model, sharded = megatron_model(row), "ZeRO" in str(row.scheme)
-    known = row.micro_batch == row.micro_batch
+    printed = row.micro_batch == row.micro_batch
     runs = []
-    for micro_batch in [row.micro_batch] if known else SC21_MICRO_BATCHES:
+    for micro_batch in [row.micro_batch] if printed else SC21_MICRO_BATCHES:
         if (row.global_batch / row.dp) % micro_batch:
             continue
         plan = dict(
@@ -208,13 +209,13 @@ def _seconds_and_share(scenario: Scenario):
 _priced = vectorised(_seconds_and_share)
 
 
-def with_slowdowns(batch: Scenario, known: Mapping[str, float] | None = None) -> Scenario:
+def with_slowdowns(batch: Scenario, factors: Mapping[str, float] | None = None) -> Scenario:
     """A batch with factors on classes of operations: those known, else one and no hop, which change nothing.
 
     Steps with and without a framework are then of one structure, and traced once.
     """
     like = jnp.ones_like(batch.plan.tp)
-    slowdowns = jax.tree.map(lambda factor: factor * like, Slowdowns(**dict(known or {})))
+    slowdowns = jax.tree.map(lambda factor: factor * like, Slowdowns(**dict(factors or {})))
     return replace(batch, workload=replace(batch.workload, slowdowns=slowdowns))
 
 
@@ -248,14 +249,14 @@ class Prepared:
         return Predicted(self.table.join(frame.set_index("row"), how="inner"), self.refused)
 
 
-def prepare(found: FoundTable, clusters: Clusters, messages: list[str], most: int | None = None) -> Prepared:
+def prepare(source: FoundTable, clusters: Clusters, messages: list[str], most: int | None = None) -> Prepared:
     """Read a table of one of the kinds of `TABLES`, or `most` of its rows drawn at random.
 
     Every so many rows would not do: tables list layouts in an order of their own, which may keep step.
     """
-    table = found.rows(messages)
+    table = source.rows(messages)
     chosen = table if most is None or len(table) <= most else table.sample(most, random_state=DRAWN).sort_index()
-    return prepare_rows(chosen, TABLES[found.schema.name], clusters)
+    return prepare_rows(chosen, TABLES[source.schema.name], clusters)
 
 
 def prepare_rows(table: pd.DataFrame, reader: Callable[[Any], list[Run]], clusters: Clusters) -> Prepared:
@@ -266,14 +267,8 @@ def prepare_rows(table: pd.DataFrame, reader: Callable[[Any], list[Run]], cluste
         reader: row -> the runs it may mean, of which the fastest that fits is taken.
         clusters: GPU name of the table -> cluster.
     """
-    refused: dict[str, int] = {}
-    read: list[tuple[Any, list[Run]]] = []
-    for row in table.itertuples():
-        try:
-            read.append((row.Index, reader(row)))
-        except ConfigError as error:
-            refused[str(error)] = refused.get(str(error), 0) + 1
-    return _prepared(table, read, refused, clusters)
+    understood, refused = readable(table, reader)
+    return _prepared(table, [*understood.items()], refused, clusters)
 
 
 def _prepared(

@@ -19,7 +19,7 @@ from ...model.hardware import AbstractKernel
 from ...model.metrics import Metrics, cache_room, cache_tokens, evaluate
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import DenseFeedForward, GroupedQueryAttention, Transformer
-from ...model.workloads.continuous import AbstractContinuousServing
+from ...model.workloads.continuous import AbstractContinuousServing, SupportedLayouts
 from ..calibration.constants import REFERENCE, build
 from ..calibration.gpus import accelerator_of, accelerators
 from .measured_kernels import left_out
@@ -27,7 +27,7 @@ from .vectorise import Form, Sheet, anonymous, batches, form_of, grouped, vector
 
 __all__ = [
     "NEMO_MODELS", "RUNS", "PricedRun", "accelerator_option", "board_cluster", "command", "configured_model",
-    "left_out_cluster", "measured_cluster", "megatron_model", "model_of", "mpt_model",
+    "left_out_cluster", "measured_cluster", "megatron_model", "metrics_of", "model_of", "mpt_model",
     "option_of", "predicted", "scenarios_of",
 ]  # fmt: skip
 
@@ -71,12 +71,13 @@ def predicted(runs: Sequence[PricedRun], metrics: Sequence[str], *, named: bool 
     Args:
         runs: what is priced.
         metrics: of `evaluate`; times and rates alone unless `named`.
-        named: keep the names of devices and models: joules and dollars are then known, and each is a program.
+        named: keep the names of devices and models, and the layouts that an engine runs: joules, dollars and `RUNS` are
+            then known, and each is a program.
 
     Raises:
         ConfigError: a run that cannot be composed.
     """
-    result = grouped(batches(scenarios_of(runs, named=named)), _told(tuple(metrics)))
+    result = grouped(batches(scenarios_of(runs, named=named)), metrics_of(*metrics))
     return dict(zip(metrics, result, strict=True))
 
 
@@ -95,10 +96,10 @@ def scenarios_of(runs: Sequence[PricedRun], *, named: bool = False, energies: bo
     for run in runs:
         key = (run.chosen, tuple(run.numbers), named, energies)
         if key not in _forms:
-            own = {path: value for path, value in run.numbers.items() if path.startswith(OF_CLIENTS)}
-            others = {path: value for path, value in run.numbers.items() if path not in own}
+            client_numbers = {path: value for path, value in run.numbers.items() if path.startswith(OF_CLIENTS)}
+            others = {path: value for path, value in run.numbers.items() if path not in client_numbers}
             others |= {path: float(int(others[path])) for path in AVERAGED if path in others}
-            one = fields.replace(scenario_from_config(*run._replace(numbers=others).overrides()), own)
+            one = fields.replace(scenario_from_config(*run._replace(numbers=others).overrides()), client_numbers)
             _forms[key] = form_of(one if named else _unnamed(one, energies), key[1])
         result.append(_forms[key].with_numbers(run.numbers))
     return result
@@ -111,31 +112,32 @@ def _unnamed(one: Scenario, energies: bool = False) -> Scenario:
     """Copy with the same numbers under no names, so that rows of all devices and models are few programs."""
     work: Any = one.workload
     cluster, precision = anonymous(one.cluster, work.precision, energies=energies)
-    return replace(
-        one, cluster=cluster, workload=replace(work, precision=precision, model=replace(work.model, name=""))
-    )
+    plain: dict[str, Any] = {"precision": precision, "model": replace(work.model, name="")}
+    if isinstance(work, AbstractContinuousServing):  # which layouts an engine runs is a rule, and no time
+        plain["layouts"] = SupportedLayouts()
+    return replace(one, cluster=cluster, workload=replace(work, **plain))
 
 
-def memory_of(one: Scenario, found: Metrics) -> dict[str, Any]:
+def memory_of(one: Scenario, result: Metrics) -> dict[str, Any]:
     """Metrics of memory: room for a cache and peak of a device, tokens of an engine, 1 where everything fits."""
-    near = [nbytes for name, nbytes in found.memory_bytes.items() if name.startswith("hbm/")]
-    shares = [share for name, share in found.usage.items() if name in ("hbm", "hbm.engine", "ddr")]
+    near = [nbytes for name, nbytes in result.memory_bytes.items() if name.startswith("hbm/")]
+    shares = [share for name, share in result.usage.items() if name in ("hbm", "hbm.engine", "ddr")]
     fits = jnp.stack([jnp.asarray(share <= 1 + ROUNDING) for share in shares]).all()
-    told = {"peak_memory_bytes": sum(near[1:], near[0]), "fits": jnp.where(fits, 1.0, 0.0)}
-    if "hbm/kv_cache" in found.memory_bytes:
+    metrics = {"peak_memory_bytes": sum(near[1:], near[0]), "fits": jnp.where(fits, 1.0, 0.0)}
+    if "hbm/kv_cache" in result.memory_bytes:
         layout = one.workload.laid_out(one.layout)
-        room = cache_room(one, layout, found.memory_bytes)
-        told["cache_room_bytes"] = room
+        room = cache_room(one, layout, result.memory_bytes)
+        metrics["cache_room_bytes"] = room
         if isinstance(one.workload, AbstractContinuousServing):
-            told["cache_tokens"] = cache_tokens(one, layout, room)
-    return told
+            metrics["cache_tokens"] = cache_tokens(one, layout, room)
+    return metrics
 
 
-def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
+def metrics_of(*metrics: str) -> Callable[[Scenario], tuple[np.ndarray, ...]]:
     """Vectorised function from stacked scenarios to these metrics."""
     if metrics not in _programs:
 
-        def told(one: Scenario) -> tuple[Any, ...]:
+        def priced(one: Scenario) -> tuple[Any, ...]:
             result = evaluate(one)
             most = [*result.usage.values(), *(1 + value for value in result.violations.values())]
             runs = jnp.stack([jnp.asarray(value <= 1 + ROUNDING) for value in most]).all()
@@ -144,7 +146,7 @@ def _told(metrics: tuple[str, ...]) -> Callable[[Scenario], tuple[np.ndarray, ..
                 result.extra.update(memory_of(one, result))
             return tuple(result.extra.get(name, getattr(result, name, jnp.asarray(jnp.nan))) for name in metrics)
 
-        _programs[metrics] = vectorised(told)
+        _programs[metrics] = vectorised(priced)
     return _programs[metrics]
 
 
@@ -254,8 +256,8 @@ def accelerator_option(device: str, relatives: bool = True) -> str:
     Raises:
         ConfigError: nothing of that name, and no relative.
     """
-    known, wanted = aliases(), plain_name(device)
-    plain = {plain_name(alias): option for alias, option in known.items()}
+    options, wanted = aliases(), plain_name(device)
+    plain = {plain_name(alias): option for alias, option in options.items()}
     if wanted in plain:
         return plain[wanted]
     words = re.split(r"[^A-Za-z0-9]+", device.strip())
@@ -267,7 +269,7 @@ def accelerator_option(device: str, relatives: bool = True) -> str:
         return plain[max(matches, key=len)]
     relative = accelerator_of(device) if relatives else None
     if relative is None:
-        raise ConfigError(f"gpu {device!r} is no accelerator of conf/accelerator{suggestion(device, known)}")
+        raise ConfigError(f"gpu {device!r} is no accelerator of conf/accelerator{suggestion(device, options)}")
     return relative
 
 
@@ -295,21 +297,21 @@ def left_out_cluster(device: str) -> Cluster:
     Raises:
         ConfigError: nothing of that name, or no relative was measured.
     """
-    own, owner = measured_cluster(device), accelerator_of(device) or accelerator_option(device)
+    cluster, owner = measured_cluster(device), accelerator_of(device) or accelerator_option(device)
     kernels: dict[str, dict[str, AbstractKernel]] = {}
     described = owner in accelerators()  # of others neither they nor relatives were measured
-    for kind, formats in own.accelerator.kernels.items() if described else ():
+    for kind, formats in cluster.accelerator.kernels.items() if described else ():
         entries = {name: left_out(owner, REFERENCE, kind, name) for name in formats}
-        lent = {name: _on_chip(build(entry), own, kind, name) for name, entry in entries.items() if entry}
+        lent = {name: _on_chip(build(entry), cluster, kind, name) for name, entry in entries.items() if entry}
         if lent:
             kernels[kind] = lent
     if not kernels:
         raise ConfigError(f"gpu {device!r} has no measured relative")
-    return replace(own, accelerator=replace(own.accelerator, kernels=kernels))
+    return replace(cluster, accelerator=replace(cluster.accelerator, kernels=kernels))
 
 
-def _on_chip(kernel: AbstractKernel, own: Cluster, kind: str, number_format: str) -> AbstractKernel:
-    chip = getattr(own.accelerator.kernel(kind, number_format), "chip", None)
+def _on_chip(kernel: AbstractKernel, cluster: Cluster, kind: str, number_format: str) -> AbstractKernel:
+    chip = getattr(cluster.accelerator.kernel(kind, number_format), "chip", None)
     if chip is None or not hasattr(kernel, "chip"):
         return kernel
     return eqx.tree_at(lambda k: k.chip, kernel, chip)

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from ...core.errors import ConfigError
 from ...uncertainty.spreads import LEARNED, MEASURED, NEW, Spread, find
 from ..calibration.fit import score
+from ..measurements import tables
 
 Row = dict[str, Any]
 GENERATIONS = "kernels"  # the suite whose members are generations of chips, not groups of rows
@@ -73,11 +76,11 @@ def rows(suite: str, quantity: str, groups: Iterable[Errors]) -> list[Row]:
             inside.append(_row(suite, stratum, quantity, group, ours, theirs) | _covered(suite, quantity, parts))
             predicted.append(ours)
             measured.append(theirs)
-        whole = _row(suite, stratum, quantity, "all", np.concatenate(predicted), np.concatenate(measured))
-        whole |= _covered(suite, quantity, [part for parts in members.values() for part in parts])
+        total = _row(suite, stratum, quantity, "all", np.concatenate(predicted), np.concatenate(measured))
+        total |= _covered(suite, quantity, [part for parts in members.values() for part in parts])
         ranks = [row["rank"] for row in inside if row["rank"] is not None]
-        whole["rank"] = float(np.mean(ranks)) if ranks else None
-        result += [whole, *inside]
+        total["rank"] = float(np.mean(ranks)) if ranks else None
+        result += [total, *inside]
     return result
 
 
@@ -98,10 +101,10 @@ def spread_of(suite: str, quantity: str, part: Errors) -> Spread | None:
     Parts whose groups have nothing in common did not cover those left out: what the whole stratum says counts there.
     """
     names = part.spreads(suite, quantity)
-    known = find("stratum", names, LEARNED, part.regime, HELD) or find("stratum", names, LEARNED, MEASURED, HELD)
-    if known is None or suite == GENERATIONS or not known.members or word(part.group) in known.members:
-        return known
-    return find("stratum", names, LEARNED, NEW, HELD) or known
+    spread = find("stratum", names, LEARNED, part.regime, HELD) or find("stratum", names, LEARNED, MEASURED, HELD)
+    if spread is None or suite == GENERATIONS or not spread.members or word(part.group) in spread.members:
+        return spread
+    return find("stratum", names, LEARNED, NEW, HELD) or spread
 
 
 def _covered(suite: str, quantity: str, parts: Sequence[Errors]) -> Row:
@@ -140,3 +143,86 @@ class Suite(NamedTuple):
     name: str
     kinds: tuple[str, ...]
     run: Callable[[Path, list[str]], list[Row]]
+
+
+# Tables of suites: their rows as a reader understands them, and errors of two columns by group.
+
+
+Reader = Callable[[Any], Any]
+
+
+def readable(table: pd.DataFrame, reader: Reader) -> tuple[dict[Any, Any], dict[str, int]]:
+    """Row -> what a reader makes of it, and how often it refused for which reason."""
+    understood: dict[Any, Any] = {}
+    refused: dict[str, int] = {}
+    for row in table.itertuples():
+        try:
+            understood[row.Index] = reader(row)
+        except ConfigError as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    return understood, refused
+
+
+def set_aside(shown: str, refused: dict[str, int]) -> list[str]:
+    """A line for each reason for which rows of a table were refused."""
+    return [f"{shown}: {count} rows set aside, {why}" for why, count in refused.items()]
+
+
+def read_rows(
+    directory: Path,
+    kind: str,
+    reader: Reader,
+    messages: list[str],
+    *,
+    prepare: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table,
+    remarks: Callable[[str, pd.DataFrame], list[str]] = lambda shown, table: [],
+) -> tuple[pd.DataFrame, list[Any]]:
+    """Rows of all tables of a kind that a reader understands, and what it makes of each.
+
+    Args:
+        directory: of tables.
+        kind: name of a schema.
+        reader: of one row; a `ConfigError` sets it aside.
+        messages: what is set aside, and remarks.
+        prepare: columns added to a table.
+        remarks: lines on the rows of a table that are used.
+    """
+    frames, results = list[pd.DataFrame](), list[Any]()
+    for table in tables(directory, kind):
+        rows = prepare(table.rows(messages))
+        understood, refused = readable(rows, reader)
+        messages += set_aside(table.shown, refused)
+        if understood:
+            frames.append(rows.loc[list(understood)])
+            messages += remarks(table.shown, frames[-1])
+            results += understood.values()
+    return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), results
+
+
+def errors_by(
+    stratum: str,
+    table: pd.DataFrame,
+    by: Sequence[str],
+    predicted: str,
+    measured: str,
+    *,
+    within: Sequence[str] = (),
+    scale: float = 1.0,
+) -> Iterator[Errors]:
+    """Errors of a column against another by groups, where there is a prediction.
+
+    Args:
+        stratum: of all.
+        table: rows.
+        by: columns whose words name a group.
+        predicted: column in SI units.
+        measured: column.
+        within: columns whose words name a part of a group with a spread of its own.
+        scale: of the measured column to SI units.
+    """
+    answered = table[table[predicted].notna()]
+    for keys, part in answered.groupby([*by, *within], sort=True):
+        words = [str(key) for key in (keys if isinstance(keys, tuple) else (keys,))]
+        ours, theirs = (part[name].to_numpy(dtype=float) for name in (predicted, measured))
+        detail = ", ".join(words[len(by) :])
+        yield Errors(stratum, " ".join(words[: len(by)]), ours, theirs * scale, detail=detail)

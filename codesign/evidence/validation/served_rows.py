@@ -19,12 +19,13 @@ from ...config.model_names import hub_names
 from ...config.parts_built import published
 from ...core.errors import ConfigError
 from ...core.json_yaml import read_yaml
-from ...model.scenario import Cluster, Scenario
+from ...model.scenario import Cluster
 from ...model.workloads import ContinuousServing, Precision, Transformer
 from ...model.workloads.number_formats import everywhere
 from ...model.workloads.steady_state import RoomTaken, fitting
-from ..measurements import tables
+from ..calibration.serving_engines import Service
 from .row_overrides import PricedRun, measured_cluster, model_of, predicted, scenarios_of
+from .scores import read_rows
 from .vectorise import anonymous, batches, grouped, vectorised
 
 # An engine of a served row: its model, layout and number format, and the overrides that it stands for.
@@ -91,9 +92,9 @@ def format_of(precision: Any, name: str, model: Transformer) -> str:
 
 def in_blocks(name: str) -> bool:
     """True if a model's published 8-bit weights have a scale every block, by its own name or that of its 8-bit twin."""
-    own = hub_names().get(name.lower())
-    if own is not None and own.format != "bf16":
-        return own.format == BLOCKS
+    entry = hub_names().get(name.lower())
+    if entry is not None and entry.format != "bf16":
+        return entry.format == BLOCKS
     twin = f"{name.lower().rpartition('/')[2].removesuffix('-fp8')}-fp8"
     return any(key.rpartition("/")[2] == twin and one.format == BLOCKS for key, one in hub_names().items())
 
@@ -251,27 +252,7 @@ def job(row: Any) -> Job:
 
 def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Job]]:
     """Rows of all tables that can be priced, and their engines."""
-    frames, engines = [], []
-    for table in tables(directory, "closed_loop"):
-        result = table.rows(messages)
-        jobs, refused = readable(result, job)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        if jobs:
-            frames.append(result.loc[list(jobs)])
-            engines += jobs.values()
-    return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), engines
-
-
-def readable(table: pd.DataFrame, reader: Any) -> tuple[dict[Any, Any], dict[str, int]]:
-    """Row -> what a reader makes of it, and how often it refused for which reason."""
-    known: dict[Any, Any] = {}
-    refused: dict[str, int] = {}
-    for row in table.itertuples():
-        try:
-            known[row.Index] = reader(row)
-        except ConfigError as error:
-            refused[str(error)] = refused.get(str(error), 0) + 1
-    return known, refused
+    return read_rows(directory, "closed_loop", job, messages)
 
 
 # Served rows whose clients do not all fit: how many requests an engine has room for, and who waits (`steady_state`).
@@ -300,8 +281,8 @@ def _memory(one):
     taken = parts["weights"][0] + parts["working"][0]
     block = 0.5 * job.block_tokens
     mean = job.kv_bytes(layout, job.context() + block)
-    whole = job.kv_bytes(layout, job.input_tokens + job.output_tokens + block)
-    return one.cluster.accelerator.hbm.usable_bytes(), parts["weights"][0], taken, mean, whole
+    at_end = job.kv_bytes(layout, job.input_tokens + job.output_tokens + block)
+    return one.cluster.accelerator.hbm.usable_bytes(), parts["weights"][0], taken, mean, at_end
 
 
 _held = vectorised(_memory)
@@ -313,31 +294,24 @@ def room_of(jobs: Sequence[Job]) -> np.ndarray:
     Raises:
         ConfigError: a device lacks a number format.
     """
-    usable, weights, taken, mean, whole = grouped(batches(scenarios_of([run_of(job) for job in jobs])), _held)
+    usable, weights, taken, mean, at_end = grouped(batches(scenarios_of([run_of(job) for job in jobs])), _held)
     promised = np.array([job.engine in PROMISING for job in jobs])
     room = np.where(promised, MEMORY_SHARE * (usable - taken), MEMORY_SHARE * usable - taken)
     sharing = np.array([job.groups * job.replicas for job in jobs])
-    result = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, whole), promised)
-    known = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (result >= 1)
-    return np.where(known, result, np.inf)
+    result = sharing * fitting(RoomTaken(room, np.zeros(len(jobs)), mean, at_end), promised)
+    limited = (MEMORY_SHARE * usable - weights > (1 - MEMORY_SHARE) * usable) & (result >= 1)
+    return np.where(limited, result, np.inf)
 
 
 def in_room(jobs: Sequence[Job]) -> tuple[list[Job], np.ndarray]:
     """The jobs with as many sequences as are served at a time, and how many clients wait for each of these."""
     clients = np.array([job.sequences for job in jobs])
     served = np.minimum(clients, np.floor(room_of(jobs)))
-    kept = [job._replace(sequences=float(count)) for job, count in zip(jobs, served, strict=True)]
-    return kept, clients / served - 1
+    served_jobs = [job._replace(sequences=float(count)) for job, count in zip(jobs, served, strict=True)]
+    return served_jobs, clients / served - 1
 
 
 METHOD = "continuous batching at the concurrency, prompts beside decodes in steps of 8192 tokens"
-
-
-class Service(NamedTuple):
-    """Seconds of jobs to the first token and between tokens."""
-
-    first_s: np.ndarray
-    between_s: np.ndarray
 
 
 @functools.cache
@@ -348,19 +322,7 @@ def stored_serving() -> dict[str, dict[str, float]]:
     return {engine: dict(constants) for engine, constants in data.items() if engine != "provenance"}
 
 
-def _times(one: Scenario):
-    """First token, and between tokens: as `evaluate` says, without memory and money."""
-    layout, job = one.layout, one.workload
-    assert isinstance(job, ContinuousServing)
-    ops = job.lower(layout)
-    costs = one.cluster.price(ops, layout, job.repeats(layout))
-    priced = list(zip(ops, costs, strict=True))
-    extra = job.timeline(priced, layout).extra
-    return extra["ttft_s"], extra["tpot_s"]
-
-
-timed = vectorised(_times)
-"""Stacked scenarios -> seconds to the first token, and between tokens."""
+TIMES = "ttft_s", "tpot_s"
 
 
 def service(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Service:
@@ -375,8 +337,7 @@ def service(jobs: Sequence[Job], crowded: np.ndarray | None = None) -> Service:
     """
     queued = np.zeros(len(jobs)) if crowded is None else crowded
     runs = [run_of(job, float(more)) for job, more in zip(jobs, queued, strict=True)]
-    times = predicted(runs, ["ttft_s", "tpot_s"])
-    return Service(times["ttft_s"], times["tpot_s"])
+    return Service(*predicted(runs, TIMES).values())
 
 
 def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
@@ -386,7 +347,7 @@ def fastest(jobs: Sequence[Job], most: float) -> np.ndarray:
         ConfigError: a device lacks a number format.
     """
     sizes = 2.0 ** np.arange(np.log2(most) + 1)
-    told = predicted([batch_of(job, size) for job in jobs for size in sizes], ["tokens_per_s", "fits"])
+    metrics = predicted([batch_of(job, size) for job in jobs for size in sizes], ["tokens_per_s", "fits"])
     devices = np.repeat([job.tp * job.pp * job.replicas for job in jobs], len(sizes))
-    rates = np.where(told["fits"] > 0, told["tokens_per_s"] / devices, 0.0)
+    rates = np.where(metrics["fits"] > 0, metrics["tokens_per_s"] / devices, 0.0)
     return rates.reshape(len(jobs), len(sizes)).max(axis=1)

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ...core.errors import ConfigError
+from ..calibration.serving_engines import FEWEST, FittedEngine, Service, left_out
 from ..measurements import tables
 from .row_overrides import (
     PricedRun,
@@ -19,7 +20,7 @@ from .row_overrides import (
     option_of,
     predicted,
 )
-from .scores import Errors, Row, Suite, rows
+from .scores import Errors, Row, Suite, errors_by, read_rows, rows
 from .served_rows import (
     BANDS,
     DRAWN,
@@ -28,20 +29,19 @@ from .served_rows import (
     MOST_CUT,
     PUBLISHED,
     SHORTEST,
+    TIMES,
     Job,
-    Service,
     check_format,
     fastest,
     format_of,
     in_room,
     jobs_of,
     ranks,
-    readable,
     run_of,
     service,
     stored_serving,
 )
-from .serving_fit import FEWEST, FittedEngine, left_out, seen
+from .serving_fit import seen
 
 # Served models under a rate of requests, with what peer models predict for the same rows beside ours.
 #
@@ -57,6 +57,7 @@ METRICS = {
 }  # fmt: skip
 """Column -> its quantity, and the metric of that name."""
 OURS = "this model"
+DEVICE = ("gpu", "model")
 
 OPEN_LOOP_METHOD = "codesign evaluate workload=at_rate framework=vllm_async"
 
@@ -65,7 +66,7 @@ HALF_A_BLOCK = 8.0  # tokens of a prompt that is in the cache but for its last b
 
 
 def open_loop_run(row: Any) -> PricedRun:
-    """The overrides of a row; `found` is the share of its prompts that came before.
+    """The overrides of a row; `cached_share` is the share of its prompts that came before.
 
     Raises:
         ConfigError: its device, model or number format is not known.
@@ -87,15 +88,15 @@ def open_loop_run(row: Any) -> PricedRun:
         "workload.arrivals_per_s": float(row.request_rate_per_s), "workload.arrival_cv": 0.0,
         "workload.input_tokens": float(row.input_tokens), "workload.output_tokens": float(row.output_tokens),
         "workload.cached_ratio": max(1 - HALF_A_BLOCK / row.input_tokens, 0.0),
-        "workload.retained_share": float(row.found),
+        "workload.retained_share": float(row.cached_share),
     })  # fmt: skip
 
 
-def with_found(table: pd.DataFrame) -> pd.DataFrame:
+def with_cached_share(table: pd.DataFrame) -> pd.DataFrame:
     """Rows with the share of their prompts that came before: in the first stage of a run alone some are new."""
     new = table["distinct_prompts"] / (table["request_rate_per_s"] * table["duration_s"])
     first = table["request_rate_per_s"] == table.groupby("run")["request_rate_per_s"].transform("min")
-    return table.assign(found=(1 - new.where(first, 0.0)).clip(0.0, 1.0))
+    return table.assign(cached_share=(1 - new.where(first, 0.0)).clip(0.0, 1.0))
 
 
 def contradicted(shown: str, table: pd.DataFrame) -> list[str]:
@@ -112,70 +113,39 @@ def contradicted(shown: str, table: pd.DataFrame) -> list[str]:
     ]
 
 
-def answers(table: pd.DataFrame, runs: list[PricedRun]) -> pd.DataFrame:
-    """Milliseconds of every row, by the table's columns."""
-    result = predicted(runs, [metric for _, metric in METRICS.values()])
-    return pd.DataFrame({name: 1e3 * result[metric] for name, (_, metric) in METRICS.items()}, index=table.index)
-
-
-def beside(predicted: pd.DataFrame, measured: pd.DataFrame, who: str, column: str) -> Iterator[Errors]:
-    """Errors of one predictor in one column, by model and device, where it has an answer."""
-    joined = measured.join(predicted[column].rename("predicted"), how="inner")
-    joined = joined[joined["predicted"].notna()]
-    for (gpu, model), part in joined.groupby(["gpu", "model"], sort=True):
-        ours, theirs = (part[name].to_numpy(dtype=float) for name in ("predicted", column))
-        yield Errors(who, f"{gpu} {model}", ours * 1e-3, theirs * 1e-3)
+def open_loop_rows(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[PricedRun]]:
+    """Rows of all tables of served models under a rate of requests, and their overrides."""
+    return read_rows(directory, "open_loop", open_loop_run, messages, prepare=with_cached_share, remarks=contradicted)
 
 
 def run_open_loop(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all tables of served models under a rate, the peers' on the rows that we answer."""
-    measured, ours = list[pd.DataFrame](), list[pd.DataFrame]()
-    for table in tables(directory, "open_loop"):
-        found = with_found(table.rows(messages))
-        jobs, refused = readable(found, open_loop_run)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        if jobs:
-            found = found.loc[list(jobs)]
-            messages += contradicted(table.shown, found)
-            measured.append(found)
-            ours.append(answers(found, list(jobs.values())))
-    if not measured:
+    truth, runs = open_loop_rows(directory, messages)
+    if not runs:
         messages += [f"{t.shown}: not used, no measured row is answered" for t in tables(directory, "open_loop_peers")]
         return []
     messages.append(f"open loop: priced by `{OPEN_LOOP_METHOD}`; prompts that came before are found in the cache")
-    keys = ["run", "request_rate_per_s"]
-    truth = pd.concat(measured, ignore_index=True)
-    answered = {OURS: pd.concat(ours, ignore_index=True).set_index(truth.index)}
-    for name, part in _peers(directory, keys, messages).items():
-        matched = truth[keys].reset_index().merge(part, on=keys, how="inner").set_index("index")
-        answered[f"peer {name}"] = matched
+    seconds = predicted(runs, [metric for _, metric in METRICS.values()])
+    answers = {OURS: pd.DataFrame({column: seconds[metric] for column, (_, metric) in METRICS.items()})}
+    answers |= _peers(directory, truth, messages)
     result: list[Row] = []
     for column, (quantity, _) in METRICS.items():
-        for who, part in answered.items():
+        for who, part in answers.items():
             if column in part:
-                result += rows("open loop", quantity, beside(part, truth, who, column))
+                both = truth.join(part[column].rename("predicted_s"), how="inner")
+                result += rows("open loop", quantity, errors_by(who, both, DEVICE, "predicted_s", column, scale=1e-3))
     return result
 
 
-def open_loop_commands(directory: Path, messages: list[str]) -> Iterator[str]:
-    """The command of each row that can be priced, behind it what was measured."""
-    for table in tables(directory, "open_loop"):
-        result = with_found(table.rows(messages))
-        runs, refused = readable(result, open_loop_run)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        for at, run in runs.items():
-            row = cast(Any, result.loc[at])
-            told = (f"{metric} {float(row[column]) / 1e3:.6g}" for column, (_, metric) in METRICS.items())
-            yield f"{command(run)}  # {', '.join(told)}"
-
-
-def _peers(directory: Path, keys: list[str], messages: list[str]) -> dict[str, pd.DataFrame]:
-    """Peer -> its answers."""
+def _peers(directory: Path, truth: pd.DataFrame, messages: list[str]) -> dict[str, pd.DataFrame]:
+    """Peer -> seconds of the measured rows that it answers."""
+    keys, columns = ["run", "request_rate_per_s"], [*METRICS]
     frames = [table.rows(messages) for table in tables(directory, "open_loop_peers")]
-    if not frames:
-        return {}
-    every = pd.concat(frames, ignore_index=True)
-    return {str(name): part.drop_duplicates(keys) for name, part in every.groupby("peer", sort=True)}
+    answers = dict[str, pd.DataFrame]()
+    for name, part in pd.concat(frames, ignore_index=True).groupby("peer", sort=True) if frames else ():
+        matched = truth[keys].reset_index().merge(part.drop_duplicates(keys), on=keys, how="inner").set_index("index")
+        answers[f"peer {name}"] = 1e-3 * matched[[column for column in columns if column in matched]]
+    return answers
 
 
 OPEN_LOOP = Suite("open loop", ("open_loop", "open_loop_peers"), run_open_loop)
@@ -253,34 +223,26 @@ def _lengths(row: Any) -> tuple[float, float]:
     raise ConfigError(f"{' and '.join(LENGTHS)} of the data set of {row.model!r} are no columns")
 
 
-def best(table: pd.DataFrame, reader: Any, shown: str, messages: list[str]) -> pd.DataFrame:
-    """Rows with `predicted`, tokens per second of a device at the best of the engines that a row may mean."""
-    known, refused = readable(table, reader)
-    messages += [f"{shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-    if not known:
-        return table.iloc[:0].assign(predicted=[])
-    rates = iter(fastest([job for jobs in known.values() for job in jobs], MOST))
-    found = np.array([max(next(rates) for _ in jobs) for jobs in known.values()])
-    if (found == 0).any():
-        messages.append(f"{shown}: {int((found == 0).sum())} rows set aside, no batch fits the memory")
-    result = table.loc[list(known)].assign(predicted=found)
-    return result[result["predicted"] > 0]
-
-
-def _by_device(stratum: str, table: pd.DataFrame, measured: pd.Series) -> Iterator[Errors]:
-    for (gpu, model), part in table.groupby(["gpu", "model"], sort=True):
-        ours, theirs = (column[part.index].to_numpy(dtype=float) for column in (table["predicted"], measured))
-        yield Errors(stratum, f"{gpu} {model}", ours, theirs)
+OFFERED = (
+    ("maximum_throughput", stated, "engine's own batch"),
+    ("mlperf_inference", tuned, "MLPerf offline"),
+)  # fmt: skip
+"""Kind of table, how its rows are read, and the stratum."""
 
 
 def throughput_errors(directory: Path, messages: list[str]) -> Iterator[Errors]:
-    """Predicted and measured tokens per second and device."""
-    for table in tables(directory, "maximum_throughput"):
-        result = best(table.rows(messages), stated, table.shown, messages)
-        yield from _by_device("engine's own batch", result, result["output_tokens_per_s_per_gpu"])
-    for table in tables(directory, "mlperf_inference"):
-        result = best(table.rows(messages), tuned, table.shown, messages)
-        yield from _by_device("MLPerf offline", result, result["result"] / result["num_accelerators"])
+    """Tokens per second and device at the best of the engines that a row may mean, and as measured."""
+    for kind, reader, stratum in OFFERED:
+        table, engines = read_rows(directory, kind, reader, messages)
+        if not engines:
+            continue
+        rates = iter(fastest([job for jobs in engines for job in jobs], MOST))
+        table["rate"] = [max(next(rates) for _ in jobs) for jobs in engines]
+        if (table["rate"] == 0).any():
+            messages.append(f"{kind}: {int((table['rate'] == 0).sum())} rows set aside, no batch fits the memory")
+        if kind == "mlperf_inference":
+            table["output_tokens_per_s_per_gpu"] = table["result"] / table["num_accelerators"]
+        yield from errors_by(stratum, table[table["rate"] > 0], DEVICE, "rate", "output_tokens_per_s_per_gpu")
 
 
 def run_throughput(directory: Path, messages: list[str]) -> list[Row]:
@@ -304,24 +266,22 @@ RESULTS = ("ttft_ms", "tpot_ms", "origin")  # of a row; the rest is what was ask
 UNNAMED_ROWS = 200  # at least, that are also priced by kernels alone
 
 
-def by_engine(stratum: str, part: pd.DataFrame, predicted: str, measured: str) -> Iterator[Errors]:
-    """Errors of milliseconds by model and device; an engine, and a band of concurrencies, have spreads of their own."""
-    for (gpu, model, engine, band), group in part.groupby(["gpu", "model", "backend", "band"], sort=True):
-        ours, theirs = (group[name].to_numpy(dtype=float) for name in (predicted, measured))
-        detail = str(engine) if stratum.startswith(str(band)) else f"{engine}, {band}"
-        yield Errors(stratum, f"{gpu} {model}", ours, theirs * 1e-3, detail=detail)
+def by_concurrency(suite: str, table: pd.DataFrame, suffix: str = "") -> list[Row]:
+    """Rows of times to the first token by concurrency, and of times between tokens: `ttft_s` and `tpot_s` of a table.
 
-
-def banded(suffix: str, table: pd.DataFrame) -> list[Row]:
-    """Rows of times to the first token by concurrency, and of times between tokens."""
-    sequences = table["concurrency"].fillna(table["batch_size"])
+    An engine, and a band of concurrencies, have spreads of their own.
+    """
+    sequences = table["concurrency"].fillna(table["batch_size"]) if "batch_size" in table else table["concurrency"]
     names = [name for _, name in BANDS]
     table = table.assign(band=np.take(names, np.searchsorted([high for high, _ in BANDS], sequences)))
     result: list[Row] = []
     for band in names:
-        part = table[table["band"] == band]
-        result += rows("closed loop", "ttft", by_engine(f"{band}{suffix}", part, "ttft_s", "ttft_ms"))
-    return result + rows("closed loop", "tpot", by_engine(f"every concurrency{suffix}", table, "tpot_s", "tpot_ms"))
+        part, stratum = table[table["band"] == band], f"{band}{suffix}"
+        errors = errors_by(stratum, part, DEVICE, "ttft_s", "ttft_ms", within=["backend"], scale=1e-3)
+        result += rows(suite, "ttft", errors)
+    stratum, within = f"every concurrency{suffix}", ["backend", "band"]
+    errors = errors_by(stratum, table, DEVICE, "tpot_s", "tpot_ms", within=within, scale=1e-3)
+    return result + rows(suite, "tpot", errors)
 
 
 def repeats(table: pd.DataFrame) -> Iterator[str]:
@@ -329,10 +289,10 @@ def repeats(table: pd.DataFrame) -> Iterator[str]:
 
     Ranks inside a group can be no better than one run tells another's.
     """
-    told = [name for name in table.columns if name not in RESULTS]
+    inputs = [name for name in table.columns if name not in RESULTS]
     for name in ("ttft_ms", "tpot_ms"):
-        once = table.drop_duplicates([*told, name])
-        same = once.groupby(told, dropna=False)[name].agg(["size", "min", "max"])
+        once = table.drop_duplicates([*inputs, name])
+        same = once.groupby(inputs, dropna=False)[name].agg(["size", "min", "max"])
         same = same[same["size"] > 1]
         if len(same):
             ratio, count = same["max"] / same["min"], int(same["size"].sum())
@@ -350,40 +310,41 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     messages.append(f"closed loop: priced as {METHOD}")
     messages += repeats(table)
     jobs, crowded = in_room(jobs)
-    served = service(jobs, crowded=crowded)
-    named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
-    apart, told = others_say(table, jobs, crowded)
-    named += banded(LEFT_OUT, table.assign(ttft_s=apart.first_s, tpot_s=apart.between_s)[told])
-    few = list(range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1)))
-    plain = service([jobs[i]._replace(engine="") for i in few], crowded=crowded[few])
-    return named + banded(ALONE, table.iloc[list(few)].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
+
+    def scored(suffix: str, service: Service, chosen: np.ndarray) -> list[Row]:
+        answered = table.loc[chosen].assign(ttft_s=service.first_s, tpot_s=service.between_s)
+        return by_concurrency("closed loop", answered, suffix)
+
+    named = scored("", service(jobs, crowded=crowded), np.full(len(jobs), True))
+    apart, enough = others_say(table, jobs, crowded)
+    named += scored(LEFT_OUT, Service(*(times[enough] for times in apart)), enough)
+    few = np.arange(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1))
+    mask = np.isin(np.arange(len(jobs)), few)
+    return named + scored(ALONE, service([jobs[i]._replace(engine="") for i in few], crowded=crowded[few]), mask)
 
 
 def others_say(table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray) -> tuple[Service, np.ndarray]:
     """Service by constants without the rows of the same engine, device and model; which rows have enough others."""
-    first, between, told = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
+    first, between, scored = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
     groups = (table["gpu"] + " " + table["model"]).to_numpy()
     for engine, constants in stored_serving().items():
         here = np.array([job.engine == engine for job in jobs])
-        known, counts = np.unique(groups[here], return_counts=True)
-        enough = here & np.isin(groups, known[here.sum() - counts >= FEWEST])
+        names, counts = np.unique(groups[here], return_counts=True)
+        enough = here & np.isin(groups, names[here.sum() - counts >= FEWEST])
         if not enough.any():
             continue
         theirs = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
         rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *theirs)
         first[here], between[here] = left_out(rows_seen, FittedEngine(**constants), groups[here])
-        told |= enough
-    return Service(first, between), told
+        scored |= enough
+    return Service(first, between), scored
 
 
-def closed_loop_commands(directory: Path, messages: list[str]) -> Iterator[str]:
-    """The command of each row that can be priced, behind it what was measured."""
+def closed_loop_rows(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[PricedRun]]:
+    """Rows of all tables of served models at a concurrency, and their overrides."""
     table, jobs = jobs_of(directory, messages)
-    if jobs:
-        jobs, crowded = in_room(jobs)
-        told = zip(jobs, crowded, table["ttft_ms"], table["tpot_ms"], strict=True)
-        for job, queued, first, between in told:
-            yield f"{command(run_of(job, queued))}  # ttft_s {first / 1e3:.6g}, tpot_s {between / 1e3:.6g}"
+    served = zip(*in_room(jobs), strict=True) if jobs else ()
+    return table, [run_of(job, float(queued)) for job, queued in served]
 
 
 CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)
@@ -395,10 +356,10 @@ CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)
 # constants of the engine, which were fitted on engines that do both: nothing is fitted here. Attention groups whose
 # experts are spread over ranks, or would be cut in more parts than a node has devices, send each expert its tokens by
 # the engine's library of exchange; other groups gather the tokens of all on all ranks. What is known to be missed:
-# `KNOWN`.
+# `MISSED`.
 
 
-KNOWN = (
+MISSED = (
     "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
@@ -433,14 +394,14 @@ def engine_job(row: Any, pool: str, sequences: float) -> Job:
     spread = part.moe_ep > 1 or part.moe_tp > MOST_CUT  # nobody cuts an expert in so many
     routed = hasattr(model.feed_forward, "experts")
     dispatched = groups > 1 and spread and routed
-    whole = Job(
+    result = Job(
         measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count,
         float(getattr(row, f"{pool}_pp_size")), 1.0, False, max(sequences, 1.0), mean * row.input_tokens,
         mean * row.output_tokens, engine, groups, varied, experts if routed else 1.0,
     )  # fmt: skip
-    whole = whole._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else whole
-    check_format(whole)
-    return whole
+    result = result._replace(tp=count / groups, replicas=groups, spread=True, groups=1.0) if dispatched else result
+    check_format(result)
+    return result
 
 
 def pools(row: Any) -> PricedRun:
@@ -466,41 +427,38 @@ def pools(row: Any) -> PricedRun:
     })  # fmt: skip
 
 
-def scored(found: pd.DataFrame) -> list[Row]:
-    """Rows of times to the first token by concurrency, and of times between tokens."""
-    names = [name for _, name in BANDS]
-    table = found.assign(band=np.take(names, np.searchsorted([high for high, _ in BANDS], found["concurrency"])))
-    result: list[Row] = []
-    for band in names:
-        part = table[table["band"] == band]
-        if len(part):
-            result += rows("disaggregated", "ttft", by_engine(band, part, "ttft_s", "ttft_ms"))
-    return result + rows("disaggregated", "tpot", by_engine("every concurrency", table, "tpot_s", "tpot_ms"))
+def disaggregated_rows(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[PricedRun]]:
+    """Rows of all tables of two pools, and their overrides."""
+    return read_rows(directory, "disaggregated", pools, messages)
 
 
 def run_disaggregated(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all tables of two pools."""
-    parts = [table.assign(**predicted(runs, ["ttft_s", "tpot_s"])) for table, runs in _tables(directory, messages)]
-    if not parts:
+    table, runs = disaggregated_rows(directory, messages)
+    if not runs:
         return []
-    messages.append(KNOWN)
-    return scored(pd.concat(parts, ignore_index=True))
-
-
-def disaggregated_commands(directory: Path, messages: list[str]) -> Iterator[str]:
-    """The command of each row that can be priced, behind it what was measured."""
-    for table, runs in _tables(directory, messages):
-        for run, first, between in zip(runs, table["ttft_ms"], table["tpot_ms"], strict=True):
-            yield f"{command(run)}  # ttft_s {first / 1e3:.6g}, tpot_s {between / 1e3:.6g}"
-
-
-def _tables(directory: Path, messages: list[str]) -> Iterator[tuple[pd.DataFrame, list[PricedRun]]]:
-    for table in tables(directory, "disaggregated"):
-        read = table.rows(messages)
-        known, refused = readable(read, pools)
-        messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
-        if known:
-            yield read.loc[list(known)], list(known.values())
+    messages.append(MISSED)
+    return by_concurrency("disaggregated", table.assign(**predicted(runs, TIMES)))
 
 
 DISAGGREGATED = Suite("disaggregated", ("disaggregated",), run_disaggregated)
+
+
+# The command of each row that can be priced, behind it what was measured.
+
+
+OF_TIMES = {"ttft_ms": "ttft_s", "tpot_ms": "tpot_s"}
+COMMANDED = (
+    (open_loop_rows, {column: metric for column, (_, metric) in METRICS.items()}),
+    (closed_loop_rows, OF_TIMES),
+    (disaggregated_rows, OF_TIMES),
+)
+
+
+def served_commands(directory: Path, messages: list[str]) -> Iterator[str]:
+    """The command of each row of served models below a folder."""
+    for read, metrics in COMMANDED:
+        table, runs = read(directory, messages)
+        for run, measured in zip(runs, table.to_dict("records"), strict=True):
+            values = (f"{metric} {measured[column] / 1e3:.6g}" for column, metric in metrics.items())
+            yield f"{command(run)}  # {', '.join(values)}"

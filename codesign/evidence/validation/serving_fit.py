@@ -1,91 +1,32 @@
-"""Overhead of serving engines over kernels and all-reduce: eight constants each, of served models at a concurrency.
-
-Least squares in logarithms over the model itself (`served_rows.timed`): every trial prices all rows of an engine anew.
-kernel_slowdown and step_overhead_s are held near 1 and 0, so that a few rows cannot pull them where other devices and
-models do not follow. Errors beyond `FARTHEST` count little: runs with speculation are not marked as such. Kept in
-`conf/calibration/frameworks/serving.yaml`.
-"""
+"""Rows of engines at a concurrency as the fit of their constants takes them: `calibration.serving_engines`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import numpy as np
 import yaml
-from scipy.optimize import least_squares
 
+from ...core.fields import get_path, replace
 from ...model.scenario import Scenario
 from ..calibration.constants import provenance_lines, publish
-from .row_overrides import scenarios_of
-from .served_rows import BANDS, Job, Service, in_room, jobs_of, run_of, timed
-from .vectorise import Batch, batches, grouped
+from ..calibration.serving_engines import FEWEST, FittedEngine, SeenRows, fit_engine
+from .row_overrides import metrics_of, scenarios_of
+from .served_rows import BANDS, TIMES, Job, in_room, jobs_of, run_of
+from .vectorise import batches, grouped
 
-__all__ = ["FittedEngine", "SeenRows", "calibrate_serving", "fit_engine", "left_out", "weights_of"]
+__all__ = ["calibrate_serving", "identified_by", "seen", "weights_of"]
 
-FEWEST = 20  # rows of an engine
-FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond which a row counts little
-HELD_STEP_S = 5e-3  # step_overhead_s that costs as much as kernels a factor e slower
-HOLD = 0.3  # of the squared log of kernel_slowdown
-SCALES = (1.0, 1e-3, 1e-2, 1e-6, 1e-6, 1e-3, 0.1, 1.0)
-LOWEST = (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-HIGHEST = (2.0, 0.1, 1.0, 2e-5, 1e-4, 0.1, 1.0, 1e3)
-STARTS = ((1.05, 2e-4, 0.02, 5e-6, 2e-6, 1e-3, 0.15, 5.0), (1.05, 1e-4, 0.03, 1e-6, 1e-5, 1e-3, 0.1, 5.0))
-"""Prompts that wait for the host and prompts that do not are minima of their own."""
-EVALUATIONS = 15
 OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s")
 """Constants of an engine that the clients of a closed loop see."""
 HEADER = "# @package frameworks\n# What serving engines add to kernels; fitted by `codesign calibrate`.\n"
 
 
-class FittedEngine(NamedTuple):
-    """Constants of an engine."""
-
-    kernel_slowdown: float = 1.0
-    step_overhead_s: float = 0.0
-    request_overhead_s: float = 0.0
-    prompt_token_s: float = 0.0
-    expert_launch_s: float = 0.0
-    client_overhead_s: float = 0.0
-    burst_ratio: float = 0.0
-    cohort_prompts: float = 1.0
-
-
-class SeenRows(NamedTuple):
-    """Rows of one engine: stacked scenarios, measured seconds, and weights that sum to one."""
-
-    scenarios: Sequence[Batch]
-    first_s: np.ndarray
-    between_s: np.ndarray
-    weights: np.ndarray
-
-    def under(self, engine: Sequence[float]) -> Service:
-        """Seconds that the model says with these constants."""
-
-        def with_constants(scenarios: Scenario) -> Scenario:
-            return _with_constants(scenarios, FittedEngine(*engine))
-
-        first, between = grouped(self.scenarios, timed, with_constants)
-        return Service(first, between)
-
-    def missed(self, engine: Sequence[float]) -> np.ndarray:
-        """Log errors of both times, each over what counts little, [rows, 2]."""
-        result = self.under(engine)
-        return np.stack([np.log(result.first_s / self.first_s) / FARTHEST[0],
-                         np.log(result.between_s / self.between_s) / FARTHEST[1]], axis=1)  # fmt: skip
-
-
 def _with_constants(scenarios: Scenario, engine: FittedEngine) -> Scenario:
     """Stacked scenarios with these constants in every row."""
-    for name, value in engine._asdict().items():
-        inside = name in OF_CLIENTS
-
-        def place(one: Scenario, name: str = name, inside: bool = inside) -> Any:
-            work: Any = one.workload
-            return getattr(work.clients if inside else work, name)
-
-        scenarios = eqx.tree_at(place, scenarios, np.full_like(place(scenarios), value))
-    return scenarios
+    paths = {name: f"workload.{'clients.' if name in OF_CLIENTS else ''}{name}" for name in engine._fields}
+    values = {path: np.full_like(get_path(scenarios, path), getattr(engine, name)) for name, path in paths.items()}
+    return replace(scenarios, values)
 
 
 def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_s: np.ndarray) -> SeenRows:
@@ -96,83 +37,13 @@ def seen(jobs: Sequence[Job], crowded: np.ndarray, first_s: np.ndarray, between_
     """
     weights = weights_of(np.array([job.sequences for job in jobs]))
     runs = [run_of(job, float(queued)) for job, queued in zip(jobs, crowded, strict=True)]
-    return SeenRows(batches(scenarios_of(runs)), first_s, between_s, weights / weights.sum())
+    prepared = batches(scenarios_of(runs))
 
+    def price(engine: FittedEngine) -> tuple[np.ndarray, np.ndarray]:
+        first, between = grouped(prepared, metrics_of(*TIMES), lambda stacked: _with_constants(stacked, engine))
+        return first, between
 
-def _held(engine: np.ndarray) -> np.ndarray:
-    """Residuals that hold the first two constants near 1 and 0."""
-    return np.array([HOLD**0.5 * np.log(engine[0]), engine[1] / HELD_STEP_S])
-
-
-def _residuals(missed: np.ndarray, weights: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """Residuals of all rows, such that their squares are sums of errors that flatten out, and of what is held."""
-    flat = np.sign(missed) * np.sqrt(np.log1p(np.abs(missed) / 0.1) * 0.1)
-    return np.concatenate([(flat * np.sqrt(weights)[:, None]).ravel(), _held(engine)])
-
-
-def fit_engine(rows: SeenRows, told: Sequence[bool] = (True,) * len(SCALES)) -> FittedEngine:
-    """Constants of one engine's rows.
-
-    Args:
-        rows: of the engine.
-        told: which constants some row tells; the others keep their least.
-    """
-    free = np.flatnonzero(told)
-
-    def whole(x: np.ndarray) -> np.ndarray:
-        engine = np.array(LOWEST)
-        engine[0] = 1.0
-        engine[free] = x * np.array(SCALES)[free]
-        return engine
-
-    def residuals(x: np.ndarray) -> np.ndarray:
-        engine = whole(x)
-        return _residuals(rows.missed(engine), rows.weights, engine)
-
-    low, high = (np.array(edge)[free] / np.array(SCALES)[free] for edge in (LOWEST, HIGHEST))
-    tried = [
-        least_squares(
-            residuals, np.array(start)[free] / np.array(SCALES)[free], bounds=(low, high), diff_step=1e-3,
-            max_nfev=EVALUATIONS,
-        )
-        for start in STARTS
-    ]  # fmt: skip
-    best = whole(min(tried, key=lambda one: one.cost).x)
-    return FittedEngine(*(float(f"{value:.4g}") for value in best))
-
-
-def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> Service:
-    """Seconds of each row by constants fitted without the rows of its group, to first order about the fitted ones.
-
-    Args:
-        rows: of the engine.
-        engine: constants fitted on all of them.
-        groups: of each row.
-    """
-    at, weights = np.array(engine), rows.weights
-    here = rows.missed(at)
-    steps = 1e-3 * np.maximum(at, np.array(SCALES) * 0.1)
-    slopes = np.stack(
-        [(rows.missed(at + step * unit) - here) / step for step, unit in zip(steps, np.eye(len(at)), strict=True)]
-    )
-    held = np.diag([HOLD / at[0] ** 2, 1 / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
-    pull = np.array([HOLD * np.log(at[0]) / at[0], at[1] / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
-    away = np.zeros_like(here)
-    counts = (weights[:, None] / np.maximum(np.abs(here), 0.02)) * (
-        np.abs(here) < 1
-    )  # as least absolute errors have it
-    whole = np.einsum("arq,brq,rq->ab", slopes, slopes, counts) + held
-    ridge = 1e-3 * np.diag(np.diag(whole)) + np.diag(1e-12 / np.array(SCALES) ** 2)
-    for group in np.unique(groups):
-        others = groups != group
-        some = counts[others]
-        curve = np.einsum("arq,brq,rq->ab", slopes[:, others], slopes[:, others], some) + held
-        pushed = np.einsum("arq,rq,rq->a", slopes[:, others], here[others], some) + pull
-        moved = -np.linalg.solve(curve + ridge, pushed)
-        moved = np.clip(at + moved, LOWEST, HIGHEST) - at
-        away[~others] = np.einsum("a,arq->rq", moved, slopes[:, ~others])
-    log = (here + away) * np.array(FARTHEST)
-    return Service(rows.first_s * np.exp(log[:, 0]), rows.between_s * np.exp(log[:, 1]))
+    return SeenRows(price, first_s, between_s, weights / weights.sum())
 
 
 def weights_of(sequences: np.ndarray) -> np.ndarray:
@@ -181,7 +52,7 @@ def weights_of(sequences: np.ndarray) -> np.ndarray:
     return 1 / np.bincount(band)[band]
 
 
-def told_by(jobs: Sequence[Job]) -> list[bool]:
+def identified_by(jobs: Sequence[Job]) -> list[bool]:
     """Mask of the constants that these jobs identify: expert layers need routed experts, cohorts equal lengths."""
     experts = any(hasattr(job.model.feed_forward, "experts") for job in jobs)
     return [True, True, True, True, experts, True, True, not all(job.varied for job in jobs)]
@@ -204,7 +75,7 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
         few = [job for job in jobs if job.engine == name]
         theirs = (table[column].to_numpy(dtype=float)[mine] * 1e-3 for column in ("ttft_ms", "tpot_ms"))
         rows = seen(few, crowded[mine], *theirs)
-        engine = fit_engine(rows, told_by(few))
+        engine = fit_engine(rows, identified_by(few))
         ours = rows.under(engine)
         errors = [
             100 * float(np.median(np.abs(a / b - 1)))

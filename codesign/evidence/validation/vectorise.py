@@ -1,7 +1,6 @@
 """Vectorised predictions: scenarios that differ in numbers alone are built once, traced once and priced together."""
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from dataclasses import replace as change
@@ -20,71 +19,13 @@ from ...model.hardware.residual import UNKNOWN, AbstractResidual, FitContext, Sh
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Precision
 from ...model.workloads.number_formats import OP_CLASSES
-from ...staging import Running, cached, flatten, running
+from ...staging import at_many
 from ..calibration.fit import unlabelled
 
 __all__ = [
-    "PARTS", "Adjust", "Batch", "Form", "Sheet", "anonymous", "at_many", "batches", "form_of", "grouped",
+    "PARTS", "Adjust", "Batch", "Form", "Sheet", "anonymous", "batches", "form_of", "grouped",
     "sized", "vectorised",
 ]  # fmt: skip
-
-
-# A large function at many points by NumPy: traced once a structure, at one point, and never compiled.
-#
-# Compiling a scenario costs ten to forty seconds, tracing it one; a validation asks each structure a few thousand
-# times.
-
-
-MOST_KEPT = 64  # traces
-_traces: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
-
-
-def at_many(function: Callable[..., Any], in_axes: Sequence[int | None] = (0,)) -> Callable[..., Any]:
-    """`jax.vmap` of a function of trees of numbers; what comes out are arrays of NumPy.
-
-    Args:
-        function: pure.
-        in_axes: of each argument 0 where every number has an axis of points in front, None where all points share it.
-    """
-    traced = jax.jit(function)
-
-    def run(*arguments: Any) -> Any:
-        structures, arrays, columns, points = [], [], [], 1
-        for argument, axis in zip(arguments, in_axes, strict=True):
-            leaves, structure = jax.tree.flatten(argument)
-            own = [np.asarray(leaf)[None] if axis is None else np.asarray(leaf) for leaf in leaves]
-            structures.append(structure)
-            arrays += own
-            columns += map(_behind, own)
-            points = max([points, *map(len, own)])
-        shapes = tuple((array.dtype, array.shape[1:]) for array in arrays)
-        told, out = cached(
-            _traces, (traced, tuple(structures), shapes), lambda: _trace(traced, structures, arrays), MOST_KEPT
-        )
-        result = [np.moveaxis(array, -1, 0) for array in _ready(told)(*columns)]
-        whole = [np.broadcast_to(array, (points, *array.shape[1:])) for array in result]
-        return jax.tree.unflatten(out, whole)
-
-    return run
-
-
-def _trace(traced: Any, structures: Sequence[Any], arrays: Sequence[np.ndarray]) -> tuple[Any, Any]:
-    """(trace at the first point, structure of what comes out)."""
-    leaves = iter(arrays)
-    one = [jax.tree.unflatten(each, [next(leaves)[0] for _ in range(each.num_leaves)]) for each in structures]
-    trace = traced.trace(*one)
-    return trace.jaxpr, jax.tree.structure(trace.out_info)
-
-
-def _behind(array: np.ndarray) -> np.ndarray:
-    """Points behind; one for all of them where they are alike, so that what sees no other number is computed once."""
-    same = len(array) and (array == array[:1]).all()
-    return np.moveaxis(array[:1] if same else array, 0, -1)
-
-
-@functools.cache
-def _ready(traced: Any) -> Running:
-    return running(flatten(traced))
 
 
 # Scenarios that differ in a few numbers: built once, then copied with other numbers in their places.
@@ -133,16 +74,16 @@ class Form(NamedTuple):
     def with_numbers(self, numbers: Mapping[str, float]) -> Sheet:
         """The scenario with these numbers in their places."""
         leaves: list[Any] = list(self.leaves)
-        for path, place in self.places.items():
-            leaves[place] = numbers[path]
+        for path, index in self.places.items():
+            leaves[index] = numbers[path]
         return Sheet(leaves, self.structure)
 
 
 def form_of(scenario: Scenario, paths: Sequence[str]) -> Form:
     """The form of a scenario in which the numbers at these dotted paths differ from row to row."""
     leaves, structure = jax.tree.flatten(scenario)
-    found = {id(leaf): at for at, leaf in enumerate(leaves)}
-    places = {path: found[id(get_path(scenario, path))] for path in paths}
+    index_of = {id(leaf): at for at, leaf in enumerate(leaves)}
+    places = {path: index_of[id(get_path(scenario, path))] for path in paths}
     return Form([number_of(leaf) for leaf in leaves], structure, places)
 
 
@@ -191,13 +132,13 @@ def numbered(kernel: AbstractKernel, folder: str) -> AbstractKernel:
         return kernel
     values = {field.name: getattr(chip, field.name) for field in fields(Chip)}
     if label is None or network is None:
-        return eqx.tree_at(lambda known: known.chip, kernel, Chip(**values | {"label": ""}))
+        return eqx.tree_at(lambda one: one.chip, kernel, Chip(**values | {"label": ""}))
     rows = [
         float(names.index(word) + 1 if word in names else UNKNOWN)
         for names, word in zip(network.names, label[1:], strict=True)
     ]
-    own = NumberedChip(**values | {"label": label.kind}, **dict(zip(_ROWS, map(np.float64, rows), strict=True)))
-    return eqx.tree_at(lambda known: known.chip, kernel, own)
+    replaced = NumberedChip(**values | {"label": label.kind}, **dict(zip(_ROWS, map(np.float64, rows), strict=True)))
+    return eqx.tree_at(lambda one: one.chip, kernel, replaced)
 
 
 _ROWS = ("accelerator_row", "framework_row", "format_row")
@@ -232,25 +173,25 @@ class Batch(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: str, energies: bool) -> Cluster:
-    own = cluster.value.accelerator
+    device = cluster.value.accelerator
     formats = {**dict(products), "attention": attention, "vector": "vector"}
-    residual, plain = own.kernel_correction, unlabelled
+    residual, plain = device.kernel_correction, unlabelled
     if residual is not None:  # what was learned is found by names
         residual, plain = (
-            NumberedResidual(own.kernel_correction.folder),
-            lambda one: numbered(one, own.kernel_correction.folder),
+            NumberedResidual(device.kernel_correction.folder),
+            lambda one: numbered(one, device.kernel_correction.folder),
         )
     parts = {kind: dict(products) if part == "compute" else {part: formats[part]} for kind, part in PARTS.items()}
     kernels = {
-        kind: {part: plain(own.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
+        kind: {part: plain(device.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
     }
-    peaks = {part: own.peak(name) for part, name in formats.items()}
+    peaks = {part: device.peak(name) for part, name in formats.items()}
     joules: dict[str, Any] = {}
     if energies:
-        none, known = jnp.asarray(0.0), own.energy_j_per_flop
-        joules = {part: known.get(own.arithmetic(name), none) for part, name in formats.items()}
+        none, joules_per_flop = jnp.asarray(0.0), device.energy_j_per_flop
+        joules = {part: joules_per_flop.get(device.arithmetic(name), none) for part, name in formats.items()}
     accelerator = change(
-        own,
+        device,
         name="",
         generation="",
         peak_flops_per_s=peaks,
@@ -298,17 +239,17 @@ def batches(scenarios: Sequence[Scenario | Sheet]) -> list[Batch]:
 
 
 def _stacked(structure: Any, members: list[tuple[int, list[Any]]]) -> Batch:
-    known: dict[int, Number] = {}  # one conversion for each array; those of a cluster are shared by its rows
+    numbers: dict[int, Number] = {}  # one conversion for each array; those of a cluster are shared by its rows
 
     def number(leaf: Any) -> Number:
         if isinstance(leaf, float):
             return leaf
-        if id(leaf) not in known:
-            known[id(leaf)] = number_of(leaf)
-        return known[id(leaf)]
+        if id(leaf) not in numbers:
+            numbers[id(leaf)] = number_of(leaf)
+        return numbers[id(leaf)]
 
     columns = zip(*([number(leaf) for leaf in leaves] for _, leaves in members), strict=True)
-    return Batch([place for place, _ in members], jax.tree.unflatten(structure, [np.array(one) for one in columns]))
+    return Batch([index for index, _ in members], jax.tree.unflatten(structure, [np.array(one) for one in columns]))
 
 
 def vectorised(function: Callable[[Scenario], tuple[Any, ...]]) -> Priced:
@@ -332,6 +273,6 @@ def grouped(prepared: Sequence[Batch], priced: Priced, adjust: Adjust = lambda s
             mine = places[start : start + PIECE]
             values = priced(piece)
             result = result or [np.zeros(count) for _ in values]
-            for whole, part in zip(result, values, strict=True):
-                whole[mine] = part
+            for total, part in zip(result, values, strict=True):
+                total[mine] = part
     return tuple(result)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from codesign.core.errors import DataError
-from codesign.evidence.validation import calculon
+from codesign.evidence import calculon
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign.evidence import calculon
 from codesign.evidence.reproduction import available, load
-from codesign.evidence.validation import calculon
 
 pytestmark = pytest.mark.slow
 

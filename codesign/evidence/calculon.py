@@ -1,6 +1,6 @@
 """The peer model Calculon [isaev2023] through configuration: its runs, priced by this package's own model.
 
-    python -m codesign.evidence.validation.calculon DIR      each run with its errors
+    python -m codesign.evidence.calculon DIR      each run with its errors
 
 What Calculon does                                          where it is said here
 ----------------------------------------------------------  ------------------------------------------------------------
@@ -36,17 +36,17 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from ...config import scenario_from_config
-from ...core.errors import ConfigError, DataError, suggestion
-from ...core.fields import replace
-from ...core.smooth import at_least, at_most, floor, ratio
-from ...model.metrics import evaluate, priced_ops
-from ...model.scenario import Cluster, Scenario
-from ...model.workloads import CommOp, ComputeOp, Plan, Training
-from ...model.workloads.schedule import Pass, Priced, one_pass, total
-from ..measurements import SCHEMAS
-from ..measurements import schema as reader
-from .vectorise import at_many
+from ..config import scenario_from_config
+from ..core.errors import ConfigError, DataError, suggestion
+from ..core.fields import replace
+from ..core.smooth import at_least, at_most, floor, ratio
+from ..model.metrics import evaluate, priced_ops
+from ..model.scenario import Cluster, Scenario
+from ..model.workloads import CommOp, ComputeOp, Plan, Training
+from ..model.workloads.schedule import Pass, Priced, one_pass, total
+from ..staging import at_many
+from .measurements import schema as reader
+from .measurements.schema import EVERYTHING, Schema, flag, integer, number, text
 
 __all__ = [
     "QUANTITIES", "errors", "main", "numbers", "predict", "predict_alike", "quantities", "read", "run",
@@ -71,21 +71,21 @@ def hidden_shares(candidate: Scenario) -> dict[str, Array]:
     peaks = {
         f"cluster.accelerator.peak_flops_per_s.{kind}": 1e30 for kind in candidate.cluster.accelerator.peak_flops_per_s
     }
-    whole, moved = priced_ops(candidate), priced_ops(replace(candidate, peaks))
+    priced, moved = priced_ops(candidate), priced_ops(replace(candidate, peaks))
     exposed = dataclasses.replace(candidate.plan, offload_overlap=jnp.asarray(0.0), dp_overlap=jnp.asarray(0.0))
 
     def passed(phase: str, plan: Plan = exposed) -> Pass:
-        return one_pass(whole, phase, plan, job.kernel_slowdown, job.launch_s)
+        return one_pass(priced, phase, plan, job.kernel_slowdown, job.launch_s)
 
     again, back = passed("recompute"), passed("backward")
     traffic, sends = total(moved, "backward", ComputeOp).time_s, back.exposed_s["pp"]
-    own = back.busy_s - back.exposed_s["offload"] - sends
-    offload = ratio(again.busy_s + own - traffic, own)
+    alone_s = back.busy_s - back.exposed_s["offload"] - sends
+    offload = ratio(again.busy_s + alone_s - traffic, alone_s)
     forward = passed("forward", dataclasses.replace(exposed, offload_overlap=offload))
-    busy = at_least(again.busy_s + own, traffic + back.exposed_s["offload"]) + sends
+    busy = at_least(again.busy_s + alone_s, traffic + back.exposed_s["offload"]) + sends
 
     v, pp, blocks = layout.plan.virtual_stages, layout.plan.pp, job.layers_per_stage(layout)
-    sync, gather = (total(whole, phase, CommOp).time_s for phase in ("gradients", "parameters"))
+    sync, gather = (total(priced, phase, CommOp).time_s for phase in ("gradients", "parameters"))
     window = (busy - traffic - _redone_traffic(moved, candidate.cluster)) / v
     outlasted = at_most(floor((sync + gather) / busy), pp)
     chunks = (v - 1) * at_least(pp * window - outlasted * sends / v, 0.0)
@@ -165,20 +165,37 @@ QUANTITIES = {
 """Compared quantities and the columns that add up to each; of communication what stays exposed."""
 
 
-def read(place: Path) -> pd.DataFrame:
+ANSWERS = tuple(
+    dict.fromkeys(column for columns in QUANTITIES.values() for column in columns if column != "total_time")
+)
+TABLE = Schema(
+    "calculon", "runs of Calculon with their inputs",
+    (text("id", "of the run"), text("system", "of Calculon"),
+     *(integer(f"app_{name}", "of the model") for name in SHAPE),
+     *(integer(f"exe_{name}", "of the execution") for name in NUMBERS if not name.endswith("_net")),
+     *(integer(f"exe_{name}", "which network", 1.0, zero=True) for name in NUMBERS if name.endswith("_net")),
+     *(flag(f"exe_{name}", "of the execution") for name in SWITCHES),
+     *(text(f"exe_{name}", "of the execution") for name in CHOICES), number("total_time", "s", "Calculon's answer"),
+     *(number(name, "bytes" if name.startswith("proc") else "s", "Calculon's answer", zero=True).if_there()
+       for name in ANSWERS)),
+    carried=EVERYTHING,
+)  # fmt: skip
+
+
+def read(folder: Path) -> pd.DataFrame:
     """The runs of a table, or of `runs.csv` in a folder, one row each.
 
     Raises:
         DataError: no such table, an input column that is missing or unknown, a value that is no option.
     """
-    path = Path(place) / "runs.csv" if Path(place).is_dir() else Path(place)
+    path = Path(folder) / "runs.csv" if Path(folder).is_dir() else Path(folder)
     if not path.is_file():
         raise DataError(f"{path}: no such table of Calculon runs")
     header = reader.cells(path, str(path), only_header=True).header
     given = {column for column in header if column.startswith(("app_", "exe_")) or column == "system"}
     for column in sorted(INPUTS ^ given):
-        known = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
-        raise DataError(f"{path}: column {column} {known}")
+        fault = "is missing" if column in INPUTS else f"is no input of Calculon{suggestion(column, INPUTS)}"
+        raise DataError(f"{path}: column {column} {fault}")
     frame = _checked(path)
     for column, options in {"system": tuple(SYSTEMS), **{f"exe_{k}": v for k, v in CHOICES.items()}}.items():
         for value in set(frame[column]) - set(options):
@@ -188,8 +205,7 @@ def read(place: Path) -> pd.DataFrame:
 
 def _checked(path: Path) -> pd.DataFrame:
     """All columns as they stand, once those that are compared are known to be whole."""
-    schema = next(schema for schema in SCHEMAS if schema.name == "calculon")
-    reader.read(path, schema, str(path), [])
+    reader.read(path, TABLE, str(path), [])
     return pd.read_csv(path)
 
 
@@ -355,9 +371,9 @@ def errors(frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def run(place: Path) -> list[dict[str, Any]]:
+def run(folder: Path) -> list[dict[str, Any]]:
     """Error rows of `codesign validate` for Calculon runs, of all systems together and of each."""
-    frame = read(place)
+    frame = read(folder)
     table = errors(frame, predict(frame))
     rows = []
     for name in QUANTITIES:
