@@ -161,7 +161,8 @@ def training_question(options: argparse.Namespace) -> Question:
     assumed.append(("nothing fails", "reliability=NAME (`codesign list reliability`)"))
     if not any(text.lstrip("+~").startswith(("space=", "space.plan.")) for text in options.overrides):
         defaults = "a loss in one piece, activations kept on the device, gradients reduced every micro-batch"
-        assumed.append((f"{defaults}, stages of equal length in 1f1b", DEFAULT_AXES))
+        kinds = "stages of equal length in 1f1b, sequence parallelism in a mixture of experts (Megatron-LM)"
+        assumed.append((f"{defaults}, {kinds}", DEFAULT_AXES))
     suffix, formats = _format(options, FORMATS[0])
     overrides += formats
     if options.format is None:
