@@ -1,13 +1,14 @@
 """Suites of served models: at a concurrency, under a rate of requests, at the most an engine serves, in two pools."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
+from ...config.starting import CLOSED
 from ...core.errors import ConfigError
 from ..measurements import tables
 from .row_overrides import (
@@ -41,7 +42,7 @@ from .served_rows import (
     service,
     stored_serving,
 )
-from .serving_fit import FEWEST, FittedEngine, left_out, seen
+from .serving_fit import FEWEST, FittedEngine, around, left_out, seen
 
 # Served models under a rate of requests, with what peer models predict for the same rows beside ours.
 #
@@ -295,13 +296,15 @@ THROUGHPUT = Suite("maximum throughput", ("maximum_throughput", "mlperf_inferenc
 #
 # Strata: TTFT apart for a concurrency to 4, to 16 and above; TPOT together. Each with constants fitted on all rows of
 # the engine, with those of its rows but of the same device and model (`GPU and model left out`, to first order about
-# the constants at hand: no fit is repeated), and some rows with none.
+# the constants at hand: no fit is repeated), with those of its rows of other sources, and some rows with those of the
+# engine that is taken where none is named.
 
 
 ALONE = ", engine not named"
 LEFT_OUT = ", GPU and model left out"
+SOURCE_OUT = ", source left out"
 RESULTS = ("ttft_ms", "tpot_ms", "origin")  # of a row; the rest is what was asked for
-UNNAMED_ROWS = 200  # at least, that are also priced by kernels alone
+UNNAMED_ROWS = 200  # at least, that are also priced as if nobody had named their engine
 
 
 def by_engine(stratum: str, part: pd.DataFrame, predicted: str, measured: str) -> Iterator[Errors]:
@@ -343,7 +346,7 @@ def repeats(table: pd.DataFrame) -> Iterator[str]:
 
 
 def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of all tables of served models at a concurrency: engine named, and of some of them kernels alone."""
+    """Rows of all tables of served models at a concurrency: engine named, and of some of them as if it were not."""
     table, jobs = jobs_of(directory, messages)
     if not jobs:
         return []
@@ -352,28 +355,40 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     jobs, crowded = in_room(jobs)
     served = service(jobs, crowded=crowded)
     named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
-    apart, told = others_say(table, jobs, crowded)
-    named += banded(LEFT_OUT, table.assign(ttft_s=apart.first_s, tpot_s=apart.between_s)[told])
-    few = list(range(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1)))
-    plain = service([jobs[i]._replace(engine="") for i in few], crowded=crowded[few])
+    drawn = table["origin"].astype(str).str.contains(DRAWN) if "origin" in table else np.zeros(len(table), dtype=bool)
+    apart = {LEFT_OUT: (table["gpu"] + " " + table["model"]).to_numpy(), SOURCE_OUT: np.asarray(drawn)}
+    for suffix, (others, told) in others_say(table, jobs, crowded, apart).items():
+        named += banded(suffix, table.assign(ttft_s=others.first_s, tpot_s=others.between_s)[told])
+    unfitted = [i for i, one in enumerate(jobs) if one.engine != CLOSED]  # which is taken where none is named
+    few = unfitted[:: max(len(unfitted) // UNNAMED_ROWS, 1)]
+    blank = [jobs[i]._replace(engine="", admission_steps=0.0) for i in few]
+    plain = service(blank, crowded=crowded[few]) if few else Service(np.zeros(0), np.zeros(0))
     return named + banded(ALONE, table.iloc[list(few)].assign(ttft_s=plain.first_s, tpot_s=plain.between_s))
 
 
-def others_say(table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray) -> tuple[Service, np.ndarray]:
-    """Service by constants without the rows of the same engine, device and model; which rows have enough others."""
-    first, between, told = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
-    groups = (table["gpu"] + " " + table["model"]).to_numpy()
+def others_say(
+    table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray, groups: Mapping[str, np.ndarray]
+) -> dict[str, tuple[Service, np.ndarray]]:
+    """Name of a grouping -> service by constants without the rows of one's group, and which rows have enough others."""
+    none = np.zeros(len(jobs))
+    result = {name: (Service(none.copy(), none.copy()), none > 0) for name in groups}
     for engine, constants in stored_serving().items():
         here = np.array([job.engine == engine for job in jobs])
-        known, counts = np.unique(groups[here], return_counts=True)
-        enough = here & np.isin(groups, known[here.sum() - counts >= FEWEST])
-        if not enough.any():
+        enough = {}
+        for name, theirs in groups.items():
+            known, counts = np.unique(theirs[here], return_counts=True)
+            enough[name] = here & np.isin(theirs, known[here.sum() - counts >= FEWEST])
+        if not any(some.any() for some in enough.values()):
             continue
-        theirs = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
-        rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *theirs)
-        first[here], between[here] = left_out(rows_seen, FittedEngine(**constants), groups[here])
-        told |= enough
-    return Service(first, between), told
+        measured = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
+        rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *measured)
+        fitted = FittedEngine(**constants)
+        near = around(rows_seen, fitted)
+        for name, theirs in groups.items():
+            found, told = result[name]
+            found.first_s[here], found.between_s[here] = left_out(rows_seen, fitted, theirs[here], near)
+            told |= enough[name]
+    return result
 
 
 def closed_loop_commands(directory: Path, messages: list[str]) -> Iterator[str]:
