@@ -371,10 +371,10 @@ def others_say(
 ) -> dict[str, tuple[Service, np.ndarray]]:
     """Name of a grouping -> service by constants without the rows of one's group, and which rows have enough others."""
     none = np.zeros(len(jobs))
-    result = {name: (Service(none.copy(), none.copy()), none > 0) for name in groups}
+    result = {name: (Service(none.copy(), none.copy()), np.zeros(len(jobs), dtype=bool)) for name in groups}
     for engine, constants in stored_serving().items():
         here = np.array([job.engine == engine for job in jobs])
-        enough = {}
+        enough = dict[str, np.ndarray]()
         for name, theirs in groups.items():
             known, counts = np.unique(theirs[here], return_counts=True)
             enough[name] = here & np.isin(theirs, known[here.sum() - counts >= FEWEST])
@@ -387,7 +387,7 @@ def others_say(
         for name, theirs in groups.items():
             found, told = result[name]
             found.first_s[here], found.between_s[here] = left_out(rows_seen, fitted, theirs[here], near)
-            told |= enough[name]
+            np.logical_or(told, enough[name], out=told)
     return result
 
 
