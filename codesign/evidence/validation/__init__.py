@@ -56,13 +56,14 @@ def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     from .framework import calibrate_training
     from .power import calibrate_serving_power
     from .row_overrides import measured_cluster
+    from .served_suites import pool_tables
     from .serving_fit import calibrate_serving
 
     def told(text: str) -> None:
         print(text, file=sys.stderr)
 
     steps = calibrate_training(Path(directory), Path(out), measured_cluster, told)
-    served = calibrate_serving(Path(directory), Path(out), told)
+    served = calibrate_serving(Path(directory), Path(out), told, list(pool_tables(Path(directory), [])))
     exchanged = calibrate_exchange(Path(directory), Path(out))
     return steps + served + exchanged + calibrate_serving_power(Path(directory), Path(out), told)
 

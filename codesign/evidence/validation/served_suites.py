@@ -382,7 +382,7 @@ def others_say(
             continue
         measured = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
         rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *measured)
-        fitted = FittedEngine(**constants)
+        fitted = FittedEngine(**{name: constants[name] for name in FittedEngine._fields})
         near = around(rows_seen, fitted)
         for name, theirs in groups.items():
             found, told = result[name]
@@ -417,6 +417,9 @@ KNOWN = (
     "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
+ROUNDS_OF_POOLS = 5.0
+"""Requests of each client of InferenceX's pools behind a warm-up of as many, by `sa-bench` of Dynamo [inferencex]; pools
+of TensorRT-LLM had scripts of their own: there as the engine was measured."""
 OF_THE_POOL = ("tp", "pp", "ep", "etp", "attention_dp", "token_budget")
 """Fields of a plan that the prefill pool has of its own."""
 
@@ -473,11 +476,13 @@ def pools(row: Any) -> PricedRun:
         run_of(engine_job(row, pool, clients / count)) for pool, count in (("prefill", x), ("decode", y))
     )
     chosen = tuple(word for word in answers.chosen if word != "workload=continuous")
+    rounds_known = row.backend != "trtllm" and DRAWN in str(getattr(row, "origin", ""))
     there, here = prompts.numbers, answers.numbers
     return PricedRun((*chosen, "workload=disaggregated_clients", "prefill=same"), here | {
         **{f"plan.prefill_{name}": there[f"plan.{name}"] for name in OF_THE_POOL},
         "plan.prefill_devices": x * there["cluster.device_count"],
         "cluster.device_count": y * here["cluster.device_count"], "workload.concurrency": clients,
+        "workload.clients.rounds": ROUNDS_OF_POOLS if rounds_known else 0.0,
     })  # fmt: skip
 
 
@@ -495,7 +500,7 @@ def scored(found: pd.DataFrame) -> list[Row]:
 
 def run_disaggregated(directory: Path, messages: list[str]) -> list[Row]:
     """Rows of all tables of two pools."""
-    parts = [table.assign(**predicted(runs, ["ttft_s", "tpot_s"])) for table, runs in _tables(directory, messages)]
+    parts = [table.assign(**predicted(runs, ["ttft_s", "tpot_s"])) for table, runs in pool_tables(directory, messages)]
     if not parts:
         return []
     messages.append(KNOWN)
@@ -504,12 +509,13 @@ def run_disaggregated(directory: Path, messages: list[str]) -> list[Row]:
 
 def disaggregated_commands(directory: Path, messages: list[str]) -> Iterator[str]:
     """The command of each row that can be priced, behind it what was measured."""
-    for table, runs in _tables(directory, messages):
+    for table, runs in pool_tables(directory, messages):
         for run, first, between in zip(runs, table["ttft_ms"], table["tpot_ms"], strict=True):
             yield f"{command(run)}  # ttft_s {first / 1e3:.6g}, tpot_s {between / 1e3:.6g}"
 
 
-def _tables(directory: Path, messages: list[str]) -> Iterator[tuple[pd.DataFrame, list[PricedRun]]]:
+def pool_tables(directory: Path, messages: list[str]) -> Iterator[tuple[pd.DataFrame, list[PricedRun]]]:
+    """Rows of all tables of two pools that can be priced, and their overrides."""
     for table in tables(directory, "disaggregated"):
         read = table.rows(messages)
         known, refused = readable(read, pools)

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
+import pandas as pd
 import yaml
 from scipy.optimize import least_squares
 
 from ...model.scenario import Scenario
 from ..calibration.constants import provenance_lines, publish
-from .row_overrides import scenarios_of
+from .row_overrides import PricedRun, predicted, scenarios_of
 from .served_rows import BANDS, Job, Service, in_room, jobs_of, run_of, timed
 from .vectorise import Batch, batches, grouped
 
@@ -242,8 +243,38 @@ def told_by(jobs: Sequence[Job]) -> list[bool]:
     return [True, True, True, True, experts, True, True, not all(job.varied for job in jobs)]
 
 
-def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
-    """Fit every engine of tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any."""
+def handover_s(runs: Sequence[PricedRun], engine: FittedEngine, first_s: np.ndarray, sequences: np.ndarray) -> float:
+    """Seconds between two pools that make the absolute log errors of their first tokens least, to three digits.
+
+    Args:
+        runs: rows of one engine with two pools.
+        engine: its constants.
+        first_s: as measured.
+        sequences: clients of each row.
+    """
+    inside = {name: "clients." if name in OF_CLIENTS else "" for name in engine._fields}
+    at = {f"workload.{inside[name]}{name}": value for name, value in engine._asdict().items()}
+    with_them = [run._replace(numbers=run.numbers | at | {"workload.clients.handover_s": 0.0}) for run in runs]
+    said, weights = predicted(with_them, ["ttft_s"])["ttft_s"], weights_of(sequences)
+    tried = np.arange(0.0, 0.5, 1e-3)
+    missed = np.abs(np.log((said + tried[:, None]) / first_s))
+    return float(tried[np.argmin((weights * np.minimum(missed, FARTHEST[0])).sum(axis=1))])
+
+
+def calibrate_serving(
+    directory: Path,
+    out: Path,
+    progress: Callable[[str], None] = lambda text: None,
+    pools: Sequence[tuple[pd.DataFrame, list[PricedRun]]] = (),
+) -> list[Path]:
+    """Fit every engine of tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any.
+
+    Args:
+        directory: of the tables.
+        out: folder of constants.
+        progress: is told what was fitted.
+        pools: rows of two pools and their overrides, which tell `handover_s` of their engines.
+    """
     messages: list[str] = []
     table, jobs = jobs_of(directory, messages)
     for message in messages:
@@ -270,6 +301,14 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
         note += said_of(standard_errors(rows, engine, (table["gpu"] + " " + table["model"]).to_numpy()[mine]))
         progress(f"{name}: {note}")
         result[name] = engine._asdict()
+        apart = [(row, run) for table_of, runs in pools for row, run in zip(table_of.itertuples(), runs, strict=True)
+                 if row.backend == name]  # fmt: skip
+        if apart:
+            first = np.array([row.ttft_ms for row, _ in apart]) * 1e-3
+            clients = np.array([row.concurrency for row, _ in apart])
+            result[name]["handover_s"] = handover_s([run for _, run in apart], engine, first, clients)
+            note += f"; handover_s on {len(apart)} rows of two pools"
+            progress(f"{name}: handover_s {result[name]['handover_s']:.3f} on {len(apart)} rows of two pools")
         origins[name] = {"source": "aiconfigurator", "at": "serving_aggregated", "kind": "fitted", "note": note}
     if not result:
         return []
