@@ -418,8 +418,9 @@ KNOWN = (
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
 ROUNDS_OF_POOLS = 5.0
-"""Requests of each client of InferenceX's pools behind a warm-up of as many, by `sa-bench` of Dynamo [inferencex]; pools
-of TensorRT-LLM had scripts of their own: there as the engine was measured."""
+"""Requests of each client of InferenceX's pools behind a warm-up of as many, by `sa-bench` of Dynamo [inferencex].
+
+Pools of TensorRT-LLM had scripts of their own: there as the engine was measured."""
 OF_THE_POOL = ("tp", "pp", "ep", "etp", "attention_dp", "token_budget")
 """Fields of a plan that the prefill pool has of its own."""
 
