@@ -288,7 +288,7 @@ def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Jo
     """Rows of all tables that can be priced, and their engines."""
     frames, engines = [], []
     for table in tables(directory, "closed_loop"):
-        result = own_runs(table.rows(messages))
+        result = true_origins(table.rows(messages))
         jobs, refused = readable(result, job)
         messages += [f"{table.shown}: {count} rows set aside, {why}" for why, count in refused.items()]
         if jobs:
@@ -297,7 +297,7 @@ def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Jo
     return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()), engines
 
 
-def own_runs(table: pd.DataFrame) -> pd.DataFrame:
+def true_origins(table: pd.DataFrame) -> pd.DataFrame:
     """Rows with their true `origin`: those of an engine's version on a device and model that InferenceX ran are its.
 
     Other exports list its runs again, as theirs.

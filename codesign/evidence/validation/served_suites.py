@@ -357,8 +357,8 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     named = banded("", table.assign(ttft_s=served.first_s, tpot_s=served.between_s))
     drawn = table["origin"].astype(str).str.contains(DRAWN) if "origin" in table else np.zeros(len(table), dtype=bool)
     apart = {LEFT_OUT: (table["gpu"] + " " + table["model"]).to_numpy(), SOURCE_OUT: np.asarray(drawn)}
-    for suffix, (others, told) in others_say(table, jobs, crowded, apart).items():
-        named += banded(suffix, table.assign(ttft_s=others.first_s, tpot_s=others.between_s)[told])
+    for suffix, (others, scored_rows) in others_say(table, jobs, crowded, apart).items():
+        named += banded(suffix, table.assign(ttft_s=others.first_s, tpot_s=others.between_s)[scored_rows])
     unfitted = [i for i, one in enumerate(jobs) if one.engine != CLOSED]  # which is taken where none is named
     few = unfitted[:: max(len(unfitted) // UNNAMED_ROWS, 1)]
     blank = [jobs[i]._replace(engine="", admission_steps=0.0) for i in few]
@@ -376,8 +376,8 @@ def others_say(
         here = np.array([job.engine == engine for job in jobs])
         enough = dict[str, np.ndarray]()
         for name, theirs in groups.items():
-            known, counts = np.unique(theirs[here], return_counts=True)
-            enough[name] = here & np.isin(theirs, known[here.sum() - counts >= FEWEST])
+            names, counts = np.unique(theirs[here], return_counts=True)
+            enough[name] = here & np.isin(theirs, names[here.sum() - counts >= FEWEST])
         if not any(some.any() for some in enough.values()):
             continue
         measured = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
@@ -385,9 +385,9 @@ def others_say(
         fitted = FittedEngine(**{name: constants[name] for name in FittedEngine._fields})
         near = around(rows_seen, fitted)
         for name, theirs in groups.items():
-            found, told = result[name]
-            found.first_s[here], found.between_s[here] = left_out(rows_seen, fitted, theirs[here], near)
-            np.logical_or(told, enough[name], out=told)
+            times, rows_of = result[name]
+            times.first_s[here], times.between_s[here] = left_out(rows_seen, fitted, theirs[here], near)
+            np.logical_or(rows_of, enough[name], out=rows_of)
     return result
 
 
@@ -477,13 +477,13 @@ def pools(row: Any) -> PricedRun:
         run_of(engine_job(row, pool, clients / count)) for pool, count in (("prefill", x), ("decode", y))
     )
     chosen = tuple(word for word in answers.chosen if word != "workload=continuous")
-    rounds_known = row.backend != "trtllm" and DRAWN in str(getattr(row, "origin", ""))
+    stated_rounds = row.backend != "trtllm" and DRAWN in str(getattr(row, "origin", ""))
     there, here = prompts.numbers, answers.numbers
     return PricedRun((*chosen, "workload=disaggregated_clients", "prefill=same"), here | {
         **{f"plan.prefill_{name}": there[f"plan.{name}"] for name in OF_THE_POOL},
         "plan.prefill_devices": x * there["cluster.device_count"],
         "cluster.device_count": y * here["cluster.device_count"], "workload.concurrency": clients,
-        "workload.clients.rounds": ROUNDS_OF_POOLS if rounds_known else 0.0,
+        "workload.clients.rounds": ROUNDS_OF_POOLS if stated_rounds else 0.0,
     })  # fmt: skip
 
 

@@ -152,14 +152,14 @@ class Around(NamedTuple):
     slopes: np.ndarray
     counts: np.ndarray
 
-    def curve(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
+    def curve(self, some: np.ndarray, held: np.ndarray) -> np.ndarray:
         """Curvature of the sum of errors of some rows."""
-        some = self.slopes[:, kept]
-        return np.einsum("arq,brq,rq->ab", some, some, self.counts[kept]) + held
+        slopes = self.slopes[:, some]
+        return np.einsum("arq,brq,rq->ab", slopes, slopes, self.counts[some]) + held
 
-    def pushed(self, kept: np.ndarray) -> np.ndarray:
+    def pushed(self, some: np.ndarray) -> np.ndarray:
         """Slope of that sum."""
-        return np.einsum("arq,rq,rq->a", self.slopes[:, kept], self.here[kept], self.counts[kept])
+        return np.einsum("arq,rq,rq->a", self.slopes[:, some], self.here[some], self.counts[some])
 
 
 def around(rows: SeenRows, engine: FittedEngine) -> Around:
@@ -215,10 +215,10 @@ def standard_errors(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) ->
     at, near = np.array(engine), around(rows, engine)
     usual = np.median(np.abs(near.here), axis=0)  # below it errors count by their squares, beyond by their size
     weights = rows.weights[:, None] / usual
-    known = near._replace(counts=weights * (np.abs(near.here) < usual))
+    inner = near._replace(counts=weights * (np.abs(near.here) < usual))
     beyond = near._replace(here=np.clip(near.here, -usual, usual), counts=weights * np.ones_like(near.here))
     pushed = np.stack([beyond.pushed(groups == group) for group in np.unique(groups)])
-    whole = known.curve(np.ones(len(groups), dtype=bool), _holding(at))
+    whole = inner.curve(np.ones(len(groups), dtype=bool), _holding(at))
     inverse = np.linalg.inv(whole + np.diag(1e-12 / np.array(SCALES) ** 2))
     spread = np.sqrt(np.diag(inverse @ pushed.T @ pushed @ inverse))
     spread[~near.slopes.any(axis=(1, 2))] = np.inf  # nothing here depends on it
@@ -227,8 +227,8 @@ def standard_errors(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) ->
 
 def said_of(errors: dict[str, float]) -> str:
     """Standard errors in words; a constant whose error is as large as itself is not determined."""
-    told = [f"{name} {'not determined' if one > 1 else f'{100 * one:.0f} %'}" for name, one in errors.items()]
-    return "standard errors, rows of one device and model together: " + ", ".join(told)
+    parts = [f"{name} {'not determined' if one > 1 else f'{100 * one:.0f} %'}" for name, one in errors.items()]
+    return "standard errors, rows of one device and model together: " + ", ".join(parts)
 
 
 def weights_of(sequences: np.ndarray) -> np.ndarray:
