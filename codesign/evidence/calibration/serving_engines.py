@@ -12,7 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-__all__ = ["FEWEST", "FittedEngine", "SeenRows", "Service", "fit_engine", "left_out"]
+__all__ = [
+    "FARTHEST", "FEWEST", "FittedEngine", "SeenRows", "Service", "SlopesOfErrors", "errors_text", "fit_engine",
+    "left_out", "slopes_of_errors", "standard_errors",
+]  # fmt: skip
 
 FEWEST = 20  # rows of an engine
 FARTHEST = (0.7, 0.5)  # log error of a first token, and between tokens, beyond which a row counts little
@@ -85,7 +88,7 @@ def fit_engine(rows: SeenRows, identified: Sequence[bool] = (True,) * len(SCALES
 
     Args:
         rows: of the engine.
-        told: which constants some row tells; the others keep their least.
+        identified: mask of the constants that some row tells; the others keep their least.
     """
     free = np.flatnonzero(identified)
 
@@ -111,35 +114,87 @@ def fit_engine(rows: SeenRows, identified: Sequence[bool] = (True,) * len(SCALES
     return FittedEngine(*(float(f"{value:.4g}") for value in best))
 
 
-def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> Service:
+class SlopesOfErrors(NamedTuple):
+    """Log errors of rows about fitted constants [rows, 2], their slopes [constants, rows, 2], and what a row counts."""
+
+    here: np.ndarray
+    slopes: np.ndarray
+    counts: np.ndarray
+
+    def curve(self, some: np.ndarray, held: np.ndarray) -> np.ndarray:
+        """Curvature of the sum of errors of some rows."""
+        slopes = self.slopes[:, some]
+        return np.einsum("arq,brq,rq->ab", slopes, slopes, self.counts[some]) + held
+
+    def pushed(self, some: np.ndarray) -> np.ndarray:
+        """Slope of that sum."""
+        return np.einsum("arq,rq,rq->a", self.slopes[:, some], self.here[some], self.counts[some])
+
+
+def slopes_of_errors(rows: SeenRows, engine: FittedEngine) -> SlopesOfErrors:
+    """Errors to first order about constants, counted as least absolute errors have it."""
+    at = np.array(engine)
+    here = rows.missed(at)
+    steps = 1e-3 * np.maximum(at, np.array(SCALES) * 0.1)
+    slopes = np.stack(
+        [(rows.missed(at + step * unit) - here) / step for step, unit in zip(steps, np.eye(len(at)), strict=True)]
+    )
+    return SlopesOfErrors(here, slopes, (rows.weights[:, None] / np.maximum(np.abs(here), 0.02)) * (np.abs(here) < 1))
+
+
+def _holding(at: np.ndarray) -> np.ndarray:
+    """Curvature of what is held."""
+    return np.diag([HOLD / at[0] ** 2, 1 / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
+
+
+def _ridge(near: SlopesOfErrors, at: np.ndarray) -> np.ndarray:
+    curvature = near.curve(np.ones(len(near.here), dtype=bool), _holding(at))
+    return 1e-3 * np.diag(np.diag(curvature)) + np.diag(1e-12 / np.array(SCALES) ** 2)
+
+
+def left_out(rows: SeenRows, engine: FittedEngine, groups: np.ndarray, near: SlopesOfErrors | None = None) -> Service:
     """Seconds of each row by constants fitted without the rows of its group, to first order about the fitted ones.
 
     Args:
         rows: of the engine.
         engine: constants fitted on all of them.
         groups: of each row.
+        near: `slopes_of_errors` of these rows and constants, where they were taken before.
     """
-    at, weights = np.array(engine), rows.weights
-    here = rows.missed(at)
-    steps = 1e-3 * np.maximum(at, np.array(SCALES) * 0.1)
-    slopes = np.stack(
-        [(rows.missed(at + step * unit) - here) / step for step, unit in zip(steps, np.eye(len(at)), strict=True)]
-    )
-    held = np.diag([HOLD / at[0] ** 2, 1 / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
+    at, near = np.array(engine), near or slopes_of_errors(rows, engine)
     pull = np.array([HOLD * np.log(at[0]) / at[0], at[1] / HELD_STEP_S**2, *[0.0] * (len(at) - 2)])
-    away = np.zeros_like(here)
-    counts = (weights[:, None] / np.maximum(np.abs(here), 0.02)) * (
-        np.abs(here) < 1
-    )  # as least absolute errors have it
-    curvature = np.einsum("arq,brq,rq->ab", slopes, slopes, counts) + held
-    ridge = 1e-3 * np.diag(np.diag(curvature)) + np.diag(1e-12 / np.array(SCALES) ** 2)
+    away, ridge = np.zeros_like(near.here), _ridge(near, at)
     for group in np.unique(groups):
         others = groups != group
-        some = counts[others]
-        curve = np.einsum("arq,brq,rq->ab", slopes[:, others], slopes[:, others], some) + held
-        pushed = np.einsum("arq,rq,rq->a", slopes[:, others], here[others], some) + pull
-        moved = -np.linalg.solve(curve + ridge, pushed)
+        moved = -np.linalg.solve(near.curve(others, _holding(at)) + ridge, near.pushed(others) + pull)
         moved = np.clip(at + moved, LOWEST, HIGHEST) - at
-        away[~others] = np.einsum("a,arq->rq", moved, slopes[:, ~others])
-    log = (here + away) * np.array(FARTHEST)
+        away[~others] = np.einsum("a,arq->rq", moved, near.slopes[:, ~others])
+    log = (near.here + away) * np.array(FARTHEST)
     return Service(rows.first_s * np.exp(log[:, 0]), rows.between_s * np.exp(log[:, 1]))
+
+
+def standard_errors(rows: SeenRows, engine: FittedEngine, groups: np.ndarray) -> dict[str, float]:
+    """Constant -> its standard error, as a share of it: from the Jacobian, rows of one group erring together.
+
+    Args:
+        rows: of the engine.
+        engine: constants fitted on them.
+        groups: of each row.
+    """
+    at, near = np.array(engine), slopes_of_errors(rows, engine)
+    usual = np.median(np.abs(near.here), axis=0)  # below it errors count by their squares, beyond by their size
+    weights = rows.weights[:, None] / usual
+    inner = near._replace(counts=weights * (np.abs(near.here) < usual))
+    beyond = near._replace(here=np.clip(near.here, -usual, usual), counts=weights * np.ones_like(near.here))
+    pushed = np.stack([beyond.pushed(groups == group) for group in np.unique(groups)])
+    curvature = inner.curve(np.ones(len(groups), dtype=bool), _holding(at))
+    inverse = np.linalg.inv(curvature + np.diag(1e-12 / np.array(SCALES) ** 2))
+    spread = np.sqrt(np.diag(inverse @ pushed.T @ pushed @ inverse))
+    spread[~near.slopes.any(axis=(1, 2))] = np.inf  # nothing here depends on it
+    return {name: float(one / value) for name, one, value in zip(engine._fields, spread, at, strict=True) if value > 0}
+
+
+def errors_text(errors: dict[str, float]) -> str:
+    """Standard errors in words; a constant whose error is as large as itself is not determined."""
+    parts = [f"{name} {'not determined' if one > 1 else f'{100 * one:.0f} %'}" for name, one in errors.items()]
+    return "standard errors, rows of one device and model together: " + ", ".join(parts)

@@ -272,6 +272,7 @@ CLOSED = (
 ORIGIN = text("origin", "whose run: InferenceX draws each length from four fifths of what is stated up to it").or_blank(
     "lengths are those stated"
 )
+VERSION = text("backend_version", "of the engine: tells which runs of an export are those of another")
 POOLS = tuple(
     column
     for pool in ("prefill", "decode")
@@ -331,8 +332,8 @@ AGGREGATED = Schema(
      integer("attention_dp", "ranks that share attention by sequences", zero=True).or_blank("one"),
      integer("moe_tp", "ranks that share an expert", zero=True),
      integer("moe_ep", "ranks experts are spread over", zero=True),
-     *CLOSED, ORIGIN.if_there()),
-    suite="closed loop", carried=("backend_version", "measured_date", "work_in_progress"),
+     *CLOSED, VERSION.or_blank("not told apart").if_there(), ORIGIN.if_there()),
+    suite="closed loop", carried=("measured_date", "work_in_progress"),
 )  # fmt: skip
 DISAGGREGATED = Schema(
     "disaggregated", "served models, prefill and decode apart",

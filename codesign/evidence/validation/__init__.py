@@ -53,13 +53,14 @@ def calibrate_frameworks(directory: str | Path, out: str | Path) -> list[Path]:
     from .framework import calibrate_training
     from .power import seen_rows
     from .row_overrides import measured_cluster
+    from .served_suites import disaggregated_rows
     from .serving_fit import calibrate_serving
 
     def progress(text: str) -> None:
         print(text, file=sys.stderr)
 
     steps = calibrate_training(Path(directory), Path(out), measured_cluster, progress)
-    served = calibrate_serving(Path(directory), Path(out), progress)
+    served = calibrate_serving(Path(directory), Path(out), progress, disaggregated_rows(Path(directory), []))
     exchanged = calibrate_exchange(Path(directory), Path(out))
     power = calibrate_serving_power(seen_rows(Path(directory)), board_limits(Path(directory)), Path(out), progress)
     return steps + served + exchanged + power

@@ -78,7 +78,7 @@ FITTED: tuple[tuple[str, str, str], ...] = (  # suite and stratum as expressions
     ("across nodes", "inside one node", "curves, on another source"),
     ("across nodes", "across nodes", "how both levels go together, three constants, on half of these rows"),
     ("measured runs", ".*", "nothing on these rows"),
-    ("disaggregated", ".*", "engines, on rows of one pool; two choices on these rows"),
+    ("disaggregated", ".*", "engines, on rows of one pool; two choices and a constant an engine on these rows"),
     (".*", ".*", "nothing on whole jobs: kernels and collectives alone"),
 )
 

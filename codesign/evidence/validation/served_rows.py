@@ -17,6 +17,7 @@ import pandas as pd
 from ...config.groups import conf_dir
 from ...config.model_names import hub_names
 from ...config.parts_built import published
+from ...config.starting import usual_framework
 from ...core.errors import ConfigError
 from ...core.json_yaml import read_yaml
 from ...model.scenario import Cluster
@@ -51,8 +52,8 @@ class Job(NamedTuple):
 
     `replicas` share the sequences (attention by data); where `spread`, they share the experts too. `groups` are ranks
     of `tp` that attend sequences of their own, `experts` of them those over which whole experts are spread. `engine`
-    is a framework; none prices by the reference kernels.
-    Lengths of `varied` requests are means.
+    is a framework; none is the one that `framework=auto` takes.
+    Lengths of `varied` requests are means. `admission_steps` as of a workload.
     """
 
     cluster: Cluster
@@ -69,6 +70,7 @@ class Job(NamedTuple):
     groups: float = 1.0
     varied: bool = False
     experts: float = 1.0
+    admission_steps: float = 0.0
 
 
 def format_of(precision: Any, name: str, model: Transformer) -> str:
@@ -150,8 +152,9 @@ def run_of(job: Job, queued: float = 0.0) -> PricedRun:
     """
     chosen = (
         f"accelerator={job.cluster.accelerator.name}", f"model={job.model.name}",
-        "workload=continuous", f"framework={job.engine or 'none'}", *formats_of(job),
+        "workload=continuous", *formats_of(job),
     )  # fmt: skip
+    chosen = (*chosen, f"framework={job.engine or usual_framework(chosen)}")
     mine = job.sequences / job.replicas if job.spread else job.sequences
     return PricedRun(chosen, {
         "cluster.device_count": float(job.tp * job.replicas * job.pp), "plan.pp": float(job.pp),
@@ -160,7 +163,7 @@ def run_of(job: Job, queued: float = 0.0) -> PricedRun:
         "workload.input_tokens": float(job.input_tokens),
         "workload.output_tokens": float(max(job.output_tokens, 2.0)),
         "workload.input_cv": EVEN_CV * job.varied, "workload.output_cv": EVEN_CV * job.varied,
-        **({"workload.clients.queued_ratio": queued} if job.engine or queued else {}),
+        "workload.admission_steps": job.admission_steps, "workload.clients.queued_ratio": queued,
     })  # fmt: skip
 
 
@@ -189,6 +192,10 @@ DRAWN = "InferenceX"
 SHORTEST = 0.8
 MOST_CUT = 8.0
 """Ranks that share an expert in an engine (assumed: a node). Exports of 12 to 72 count devices of a whole system."""
+WAIT_ITERATIONS, DELAY_ITERATIONS, BALANCE_ITERATIONS = 20.0, 40.0, 60.0
+"""`batch_wait_timeout_iters` of Llama 70B and of DeepSeek, `timeout_iters` of attention by data, of TensorRT-LLM."""
+POLLS = (10.0, 30.0)
+"""`--scheduler-recv-interval` of SGLang below 16 clients, and from 16 on."""
 BANDS = ((4.0, "concurrency to 4"), (16.0, "concurrency to 16"), (np.inf, "concurrency above 16"))
 
 
@@ -224,6 +231,34 @@ def shared_out(row: Any, count: float, groups: float, experts: bool) -> tuple[fl
     return float(row.batch_size), groups
 
 
+def admission_steps(row: Any, count: float, groups: float) -> float:
+    """Steps until an engine of `count` ranks admits a request, by the launch scripts that InferenceX publishes.
+
+    SGLang looks for requests every n-th decode step, so that they wait (n - 1) / 2 of them; TensorRT-LLM lets a prompt
+    wait so many steps for others, less where others have waited before it. Source: [inferencex].
+    """
+    clients = row.concurrency if row.concurrency == row.concurrency else row.batch_size
+    short = row.input_tokens == row.output_tokens == 1024
+    arrivals = clients / row.output_tokens
+    deepseek, low = "DeepSeek" in row.model, str(row.precision).lower()
+    if row.backend == "sglang" and (deepseek or "Qwen3.5" in row.model) and str(row.gpu).startswith(("B200", "B300")):
+        version = str(getattr(row, "backend_version", ""))
+        rare = clients >= 16 and not (deepseek and low == "fp8" and count == 4)
+        rare = rare or (low == "fp4" and not deepseek)  # Qwen3.5 in 4 bits polls as rarely below 16
+        rare = rare and not (low == "fp8" and not deepseek and version.startswith("0.5.10"))
+        return (POLLS[rare] - 1) / 2
+    if row.backend != "trtllm":
+        return 0.0
+    iterations = 0.0
+    if deepseek and groups > 1:  # until each group has a prompt
+        iterations = min(BALANCE_ITERATIONS, groups / arrivals)
+    elif "Llama-3.1-70B" in row.model and short and count < 8:
+        iterations = WAIT_ITERATIONS
+    elif deepseek and low == "fp8" and short and 64 <= clients < 256:
+        iterations = DELAY_ITERATIONS
+    return iterations * (1 + arrivals * iterations / 2) / (1 + arrivals * iterations)
+
+
 def job(row: Any) -> Job:
     """The engine of a row.
 
@@ -244,7 +279,7 @@ def job(row: Any) -> Job:
     result = Job(
         measured_cluster(row.gpu), model, format_of(row.precision, row.model, model), count, row.pp, 1.0, False,
         sequences, mean * row.input_tokens, mean * row.output_tokens, engine, groups, varied,
-        experts if routed else 1.0,
+        experts if routed else 1.0, admission_steps(row, count, groups) if varied else 0.0,
     )  # fmt: skip
     check_format(result)
     return result
@@ -252,7 +287,21 @@ def job(row: Any) -> Job:
 
 def jobs_of(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[Job]]:
     """Rows of all tables that can be priced, and their engines."""
-    return read_rows(directory, "closed_loop", job, messages)
+    return read_rows(directory, "closed_loop", job, messages, prepare=true_origins)
+
+
+def true_origins(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with their true `origin`: those of an engine's version on a device and model that InferenceX ran are its.
+
+    Other exports list its runs again, as theirs.
+    """
+    if not {"origin", "backend_version"} <= set(table.columns):
+        return table
+    drawn = table["origin"].astype(str).str.contains(DRAWN)
+    stated = table["backend_version"].notna()
+    runs = pd.MultiIndex.from_frame(table[["gpu", "model", "backend", "backend_version"]])
+    again = ~drawn & stated & runs.isin(runs[drawn & stated])
+    return table.assign(origin=table["origin"].mask(again, f"{DRAWN}, as listed by another"))
 
 
 # Served rows whose clients do not all fit: how many requests an engine has room for, and who waits (`steady_state`).

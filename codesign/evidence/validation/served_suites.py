@@ -1,15 +1,16 @@
 """Suites of served models: at a concurrency, under a rate of requests, at the most an engine serves, in two pools."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ...config.starting import CLOSED
 from ...core.errors import ConfigError
-from ..calibration.serving_engines import FEWEST, FittedEngine, Service, left_out
+from ..calibration.serving_engines import FEWEST, FittedEngine, Service, left_out, slopes_of_errors
 from ..measurements import tables
 from .row_overrides import (
     PricedRun,
@@ -257,13 +258,15 @@ THROUGHPUT = Suite("maximum throughput", ("maximum_throughput", "mlperf_inferenc
 #
 # Strata: TTFT apart for a concurrency to 4, to 16 and above; TPOT together. Each with constants fitted on all rows of
 # the engine, with those of its rows but of the same device and model (`GPU and model left out`, to first order about
-# the constants at hand: no fit is repeated), and some rows with none.
+# the constants at hand: no fit is repeated), with those of its rows of other sources, and some rows with those of the
+# engine that is taken where none is named.
 
 
 ALONE = ", engine not named"
 LEFT_OUT = ", GPU and model left out"
+SOURCE_OUT = ", source left out"
 RESULTS = ("ttft_ms", "tpot_ms", "origin")  # of a row; the rest is what was asked for
-UNNAMED_ROWS = 200  # at least, that are also priced by kernels alone
+UNNAMED_ROWS = 200  # at least, that are also priced as if nobody had named their engine
 
 
 def by_concurrency(suite: str, table: pd.DataFrame, suffix: str = "") -> list[Row]:
@@ -303,7 +306,7 @@ def repeats(table: pd.DataFrame) -> Iterator[str]:
 
 
 def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
-    """Rows of all tables of served models at a concurrency: engine named, and of some of them kernels alone."""
+    """Rows of all tables of served models at a concurrency: engine named, and of some of them as if it were not."""
     table, jobs = jobs_of(directory, messages)
     if not jobs:
         return []
@@ -312,32 +315,45 @@ def run_closed_loop(directory: Path, messages: list[str]) -> list[Row]:
     jobs, crowded = in_room(jobs)
 
     def scored(suffix: str, service: Service, chosen: np.ndarray) -> list[Row]:
-        answered = table.loc[chosen].assign(ttft_s=service.first_s, tpot_s=service.between_s)
+        answered = table.iloc[np.flatnonzero(chosen)].assign(ttft_s=service.first_s, tpot_s=service.between_s)
         return by_concurrency("closed loop", answered, suffix)
 
     named = scored("", service(jobs, crowded=crowded), np.full(len(jobs), True))
-    apart, enough = others_say(table, jobs, crowded)
-    named += scored(LEFT_OUT, Service(*(times[enough] for times in apart)), enough)
-    few = np.arange(0, len(jobs), max(len(jobs) // UNNAMED_ROWS, 1))
-    mask = np.isin(np.arange(len(jobs)), few)
-    return named + scored(ALONE, service([jobs[i]._replace(engine="") for i in few], crowded=crowded[few]), mask)
+    drawn = table["origin"].astype(str).str.contains(DRAWN) if "origin" in table else np.zeros(len(table), dtype=bool)
+    apart = {LEFT_OUT: (table["gpu"] + " " + table["model"]).to_numpy(), SOURCE_OUT: np.asarray(drawn)}
+    for suffix, (others, enough) in others_say(table, jobs, crowded, apart).items():
+        named += scored(suffix, Service(*(times[enough] for times in others)), enough)
+    unfitted = [i for i, one in enumerate(jobs) if one.engine != CLOSED]  # which is taken where none is named
+    few = unfitted[:: max(len(unfitted) // UNNAMED_ROWS, 1)]
+    if not few:
+        return named
+    blank = [jobs[i]._replace(engine="", admission_steps=0.0) for i in few]
+    return named + scored(ALONE, service(blank, crowded=crowded[few]), np.isin(np.arange(len(jobs)), few))
 
 
-def others_say(table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray) -> tuple[Service, np.ndarray]:
-    """Service by constants without the rows of the same engine, device and model; which rows have enough others."""
-    first, between, scored = np.zeros(len(jobs)), np.zeros(len(jobs)), np.zeros(len(jobs), dtype=bool)
-    groups = (table["gpu"] + " " + table["model"]).to_numpy()
+def others_say(
+    table: pd.DataFrame, jobs: Sequence[Job], crowded: np.ndarray, groups: Mapping[str, np.ndarray]
+) -> dict[str, tuple[Service, np.ndarray]]:
+    """Name of a grouping -> service by constants without the rows of one's group, and which rows have enough others."""
+    none = np.zeros(len(jobs))
+    result = {name: (Service(none.copy(), none.copy()), np.zeros(len(jobs), dtype=bool)) for name in groups}
     for engine, constants in stored_serving().items():
         here = np.array([job.engine == engine for job in jobs])
-        names, counts = np.unique(groups[here], return_counts=True)
-        enough = here & np.isin(groups, names[here.sum() - counts >= FEWEST])
-        if not enough.any():
+        enough = dict[str, np.ndarray]()
+        for name, theirs in groups.items():
+            names, counts = np.unique(theirs[here], return_counts=True)
+            enough[name] = here & np.isin(theirs, names[here.sum() - counts >= FEWEST])
+        if not any(some.any() for some in enough.values()):
             continue
-        theirs = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
-        rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *theirs)
-        first[here], between[here] = left_out(rows_seen, FittedEngine(**constants), groups[here])
-        scored |= enough
-    return Service(first, between), scored
+        measured = (table[name].to_numpy(dtype=float)[here] * 1e-3 for name in ("ttft_ms", "tpot_ms"))
+        rows_seen = seen([job for job in jobs if job.engine == engine], crowded[here], *measured)
+        fitted = FittedEngine(**{name: constants[name] for name in FittedEngine._fields})
+        near = slopes_of_errors(rows_seen, fitted)
+        for name, theirs in groups.items():
+            times, rows_of = result[name]
+            times.first_s[here], times.between_s[here] = left_out(rows_seen, fitted, theirs[here], near)
+            np.logical_or(rows_of, enough[name], out=rows_of)
+    return result
 
 
 def closed_loop_rows(directory: Path, messages: list[str]) -> tuple[pd.DataFrame, list[PricedRun]]:
@@ -353,16 +369,20 @@ CLOSED_LOOP = Suite("closed loop", ("closed_loop",), run_closed_loop)
 # Served models whose prompts are computed on devices of their own: clients with one request open each.
 #
 # A row is `codesign evaluate workload=disaggregated_clients` with x prefill engines and y decode engines, under the
-# constants of the engine, which were fitted on engines that do both: nothing is fitted here. Attention groups whose
-# experts are spread over ranks, or would be cut in more parts than a node has devices, send each expert its tokens by
-# the engine's library of exchange; other groups gather the tokens of all on all ranks. What is known to be missed:
-# `MISSED`.
+# constants of the engine, which were fitted on engines that do both; `handover_s` alone is fitted on these rows.
+# Attention groups whose experts are spread over ranks, or would be cut in more parts than a node has devices, send each
+# expert its tokens by the engine's library of exchange; other groups gather the tokens of all on all ranks. What is
+# known to be missed: `MISSED`.
 
 
 MISSED = (
     "disaggregated: some runs of few clients have first tokens after seconds, which no queue explains, and in pools "
     "that fill up they come later than ours; speculation is not stated, nor priced"
 )
+ROUNDS_OF_POOLS = 5.0
+"""Requests of each client of InferenceX's pools behind a warm-up of as many, by `sa-bench` of Dynamo [inferencex].
+
+Pools of TensorRT-LLM had scripts of their own: there as the engine was measured."""
 OF_THE_POOL = ("tp", "pp", "ep", "etp", "attention_dp", "token_budget")
 """Fields of a plan that the prefill pool has of its own."""
 
@@ -419,11 +439,13 @@ def pools(row: Any) -> PricedRun:
         run_of(engine_job(row, pool, clients / count)) for pool, count in (("prefill", x), ("decode", y))
     )
     chosen = tuple(word for word in answers.chosen if word != "workload=continuous")
+    stated_rounds = row.backend != "trtllm" and DRAWN in str(getattr(row, "origin", ""))
     there, here = prompts.numbers, answers.numbers
     return PricedRun((*chosen, "workload=disaggregated_clients", "prefill=same"), here | {
         **{f"plan.prefill_{name}": there[f"plan.{name}"] for name in OF_THE_POOL},
         "plan.prefill_devices": x * there["cluster.device_count"],
         "cluster.device_count": y * here["cluster.device_count"], "workload.concurrency": clients,
+        "workload.clients.rounds": ROUNDS_OF_POOLS if stated_rounds else 0.0,
     })  # fmt: skip
 
 

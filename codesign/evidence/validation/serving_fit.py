@@ -5,17 +5,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from ...core.fields import get_path, replace
 from ...model.scenario import Scenario
 from ..calibration.constants import provenance_lines, publish
-from ..calibration.serving_engines import FEWEST, FittedEngine, SeenRows, fit_engine
-from .row_overrides import metrics_of, scenarios_of
+from ..calibration.serving_engines import (
+    FARTHEST,
+    FEWEST,
+    FittedEngine,
+    SeenRows,
+    errors_text,
+    fit_engine,
+    standard_errors,
+)
+from .row_overrides import PricedRun, metrics_of, predicted, scenarios_of
 from .served_rows import BANDS, TIMES, Job, in_room, jobs_of, run_of
 from .vectorise import batches, grouped
 
-__all__ = ["calibrate_serving", "identified_by", "seen", "weights_of"]
+__all__ = ["calibrate_serving", "handover_s", "identified_by", "seen", "weights_of"]
 
 OF_CLIENTS = ("burst_ratio", "cohort_prompts", "client_overhead_s")
 """Constants of an engine that the clients of a closed loop see."""
@@ -58,8 +67,38 @@ def identified_by(jobs: Sequence[Job]) -> list[bool]:
     return [True, True, True, True, experts, True, True, not all(job.varied for job in jobs)]
 
 
-def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
-    """Fit every engine of tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any."""
+def handover_s(runs: Sequence[PricedRun], engine: FittedEngine, first_s: np.ndarray, sequences: np.ndarray) -> float:
+    """Seconds between two pools that make the absolute log errors of their first tokens least, to three digits.
+
+    Args:
+        runs: rows of one engine with two pools.
+        engine: its constants.
+        first_s: as measured.
+        sequences: clients of each row.
+    """
+    inside = {name: "clients." if name in OF_CLIENTS else "" for name in engine._fields}
+    at = {f"workload.{inside[name]}{name}": value for name, value in engine._asdict().items()}
+    with_them = [run._replace(numbers=run.numbers | at | {"workload.clients.handover_s": 0.0}) for run in runs]
+    said, weights = predicted(with_them, ["ttft_s"])["ttft_s"], weights_of(sequences)
+    tried = np.arange(0.0, 0.5, 1e-3)
+    missed = np.abs(np.log((said + tried[:, None]) / first_s))
+    return float(tried[np.argmin((weights * np.minimum(missed, FARTHEST[0])).sum(axis=1))])
+
+
+def calibrate_serving(
+    directory: Path,
+    out: Path,
+    progress: Callable[[str], None] = lambda text: None,
+    pools: tuple[pd.DataFrame, list[PricedRun]] | None = None,
+) -> list[Path]:
+    """Fit every engine of tables below a folder and write `frameworks/serving.yaml` under `out`; the file, if any.
+
+    Args:
+        directory: of the tables.
+        out: folder of constants.
+        progress: is told what was fitted.
+        pools: rows of two pools and their overrides, which tell `handover_s` of their engines.
+    """
     messages: list[str] = []
     table, jobs = jobs_of(directory, messages)
     for message in messages:
@@ -82,9 +121,18 @@ def calibrate_serving(directory: Path, out: Path, progress: Callable[[str], None
             for a, b in ((ours.between_s, rows.between_s), (ours.first_s, rows.first_s))
         ]
         note = f"{len(engine)} constants on {len(few)} rows, median residual {errors[0]:.1f} % between tokens,"
-        note += f" {errors[1]:.1f} % to the first"
+        note += f" {errors[1]:.1f} % to the first; "
+        note += errors_text(standard_errors(rows, engine, (table["gpu"] + " " + table["model"]).to_numpy()[mine]))
         progress(f"{name}: {note}")
         result[name] = engine._asdict()
+        apart = [(row, run) for row, run in zip(pools[0].itertuples(), pools[1], strict=True)
+                 if row.backend == name] if pools else []  # fmt: skip
+        if apart:
+            first = np.array([row.ttft_ms for row, _ in apart]) * 1e-3
+            clients = np.array([row.concurrency for row, _ in apart])
+            result[name]["handover_s"] = handover_s([run for _, run in apart], engine, first, clients)
+            note += f"; handover_s on {len(apart)} rows of two pools"
+            progress(f"{name}: handover_s {result[name]['handover_s']:.3f} on {len(apart)} rows of two pools")
         origins[name] = {"source": "aiconfigurator", "at": "serving_aggregated", "kind": "fitted", "note": note}
     if not result:
         return []

@@ -162,7 +162,7 @@ def tabulated_steps(
     )  # fmt: skip
 
 
-HOST = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s")
+HOST = ("request_overhead_s", "prompt_token_s", "expert_overhead_s", "expert_launch_s", "admission_steps")
 """Fields of a workload that a first token comes later by, for the host."""
 UNBOUNDED = 10**9  # tokens of a step whose prompts alone are bounded
 

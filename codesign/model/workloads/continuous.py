@@ -37,7 +37,9 @@ class AbstractContinuousServing(AbstractServing):
         TPOT = (1 - m) f0 + m f1                  requests/s = B / (L ((1 - p) f0 + p f1))
         TTFT = (k + w) f1                         concurrency = B + requests/s TTFT
 
-    (where the last chunks of prompts are part of a chunk, that part counts; the rest as f0).
+    (where the last chunks of prompts are part of a chunk, that part counts; the rest as f0). An engine that does not
+    look after every step who has come lets a request wait for `admission_steps` a of them: TTFT is a f0 longer, and the
+    prompts of 2 a steps are computed together, by all attention groups at once.
 
     m, p, k, w are constants of the plan: with B and the chunk in it, all times are sums of step times with constant
     factors, log-convex in hardware. A replica is tp x cp x pp devices; with pp stages as many parts of the batch are
@@ -102,6 +104,9 @@ class AbstractContinuousServing(AbstractServing):
     launch_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's time to issue one kernel")
     workspace_bytes: Float[Array, "*b"] = quantity(default=0.0)
     block_tokens: Float[Array, "*b"] = integer(low=1.0, high=1e6, default=16.0, doc="of a block of the cache")
+    admission_steps: Float[Array, "*b"] = quantity(
+        high=1e6, default=0.0, doc="without prompts, that a request waits until the engine looks who has come"
+    )
     async_scheduling: bool = static(default=False)
     own_drafts: bool = static(default=False)
     input_lengths: Kinds = known_kinds("input_lengths")
@@ -203,8 +208,11 @@ class AbstractContinuousServing(AbstractServing):
         tokens = self.computed_tokens()
         decodes = self.clients_of_group(layout) / self.overload(layout)
         varies, kinds = self.computed_cv(), self.computed_lengths()
-        state = steady_state(decodes, steps, tokens, varies, plan.token_budget, kinds=kinds)
-        groups = self.step_groups(layout)
+        together = 1 + 2 * self.admission_steps * decodes / steps  # prompts that are admitted at once
+        batches = jnp.maximum(decodes / together, jnp.minimum(decodes, 1.0))
+        size, spread = tokens * (decodes / batches), varies / jnp.sqrt(together)
+        state = steady_state(batches, steps, size, spread, plan.token_budget, kinds=kinds)
+        groups = jnp.where(self.admission_steps > 0, 1.0, self.step_groups(layout))
         mixed, met = (
             jnp.where(groups > 1, 1 - at_least(1 - own, 0.0) * at_least(1 - state.share, 0.0) ** (groups - 1), own)
             for own in (state.share, state.met)
@@ -330,7 +338,7 @@ class AbstractContinuousServing(AbstractServing):
         step = (1 - mixed_share) * f0 + mixed_share * f1
         tpot = plan.pp * ((1 - met) * f0 + met * f1) / self.accepted_tokens
         worked = self._waiting(layout, f0, f1) + (plan.pp - 1) * f1
-        ttft = self.first_s(worked) + self._later_s(layout, worked, tpot)
+        ttft = self.first_s(worked) + self._later_s(layout, worked, tpot) + self.admission_steps * plan.pp * f0
         if self.async_scheduling:
             ttft = ttft + plan.pp * step
         rounds = rhythm.steps * plan.pp

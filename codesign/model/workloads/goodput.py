@@ -513,7 +513,9 @@ class AbstractOpenServing(AbstractContinuousServing):
         others = at_least(self.step_groups(layout) - 1, 0.0)
         times = NodeTimes(decodes, tokens, seconds, (usual * seconds).sum(-1), company.idle, others)
         count, steps = self.engines(layout), rhythm.steps
-        asked = Engines(times, self.demand(layout), count, self.accepted_tokens, float(self.async_scheduling))
+        asked = Engines(
+            times, self.demand(layout), count, self.accepted_tokens, self.admission_steps + self.async_scheduling
+        )
         answered = self.answered(asked, count * rhythm.decodes / (steps * times.seconds[-1, 0]))
         rate, seen, share = answered.rate, answered.seen, answered.seen.hybrid_step_share
         rate = jnp.minimum(rate, count * seen.decodes / (steps * seen.step_s))  # who finds no place is not answered

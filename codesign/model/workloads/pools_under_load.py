@@ -239,7 +239,7 @@ class ClosedLoop(Module):
         engines, waited = asked.engines[0], at_least(result.seen.ttft_s.mean + waiting - asked.lone_s(), 0.0)
         burst = at_least(0.5 * (self.concurrency - 1) * asked.filled_s() / engines - waited, 0.0)
         others = at_least(rate * (result.seen.ttft_s.mean + waiting) / engines - 1, 0.0)
-        return rate, seen.later(self.start.burst_ratio * burst + self.start.client_overhead_s * others)
+        return rate, seen.later(self.start.start_share() * burst + self.start.client_overhead_s * others)
 
 
 class DisaggregatedClients(AbstractPoolsUnderLoad):
@@ -248,6 +248,8 @@ class DisaggregatedClients(AbstractPoolsUnderLoad):
     They see what requests see that arrive at their rate, evenly spaced: a client sends when it has its answer, so that
     no crowd comes while others wait (`arrival_cv` 0 by default). See `ClosedLoop`, with burst_ratio and
     client_overhead_s of `clients`.
+
+    `handover_s` of `clients` is the hosts', from the end of a prompt to its first decode.
 
     Assumes: two choices made on measured rows of two pools, gaps without variation and a host of each pool; without a
     pool nobody is in step, as `ContinuousServing` knows it (`Lockstep`), which is the form that was fitted there.
@@ -263,6 +265,7 @@ class DisaggregatedClients(AbstractPoolsUnderLoad):
         received, issued = self.received_s(), self.issuing_s()
         if isinstance(asked, TwoQueues):  # the second host, which nothing is issued beside, is in what they see
             issued = issued + received
+            received = received + self.clients.handover_s
         loop = ClosedLoop(self.concurrency, received, issued, self.clients)
         rate, seen = loop.answered(asked, most)
         return GoodputResult(

@@ -69,7 +69,8 @@ __all__ = [
 class Lockstep(Module):
     """See the module. Without an engine that was measured nobody is in step, and `steady_state` says who waits.
 
-    `client_overhead_s` is the time of a host that serves its clients one by one, for each other request that is open.
+    `client_overhead_s` is the time of a host that serves its clients one by one, for each other request that is open;
+    `handover_s` what a prompt's cache takes from one pool to another beside its way over the link.
     """
 
     burst_ratio: Float[Array, "*b"] = quantity(high=1.0, default=0.0, doc="share of a run that is as at its start")
@@ -79,6 +80,12 @@ class Lockstep(Module):
     )
     client_overhead_s: Float[Array, "*b"] = quantity(default=0.0, doc="the host's, for each other request")
     queued_ratio: Float[Array, "*b"] = quantity(high=1e6, default=0.0, doc="clients without a place, for each with one")
+    handover_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a prompt's cache to the pool that decodes")
+
+    def start_share(self) -> Array:
+        """Share of a run that is still as at its start."""
+        finite = self.rounds > 0
+        return jnp.where(finite, jnp.minimum(1 / jnp.where(finite, self.rounds, 1.0), 1.0), self.burst_ratio)
 
     def prompts_before(self, requests: Array, varied: Array) -> Array:
         """Prompts of others that one waits for.
@@ -89,9 +96,7 @@ class Lockstep(Module):
         """
         others = at_least(requests - 1, 0.0)
         alike = jnp.minimum(self.cohort_prompts, at_least(requests, 1.0)) - 1
-        finite = self.rounds > 0
-        burst = jnp.where(finite, jnp.minimum(1 / jnp.where(finite, self.rounds, 1.0), 1.0), self.burst_ratio)
-        return jnp.minimum((jnp.where(varied, 0.0, alike) + burst * others) / 2, others)
+        return jnp.minimum((jnp.where(varied, 0.0, alike) + self.start_share() * others) / 2, others)
 
     def later_s(self, requests: Array, service_s: Array) -> Array:
         """Seconds by which a first token is later for the host that serves others, and for want of a place.
