@@ -1,5 +1,6 @@
 """Clients of two pools: an event simulation of them beside the closed form, limits by hand, slopes."""
 
+import dataclasses
 import heapq
 import itertools
 
@@ -146,3 +147,23 @@ def test_a_design_of_clients_is_that_at_their_rate():
     beside = numbers_of(scenario_from_config(*words, "workload=disaggregated_at_rate", rate))
     for name in ("ttft_s", "tpot_s", "e2e_p99_s", "decodes"):
         assert clients[name] == pytest.approx(beside[name], rel=1e-3), name
+
+
+@pytest.mark.slow
+def test_equal_prompts_wait_alike_whatever_rounding_makes_of_their_spread():
+    """Their seconds do not vary: a variance by differences of squares would be of either sign, and waits with it."""
+    plain = interpreted(lambda seconds, rate: _first_s(seconds, rate), always=True)
+    for seconds in np.linspace(0.03, 0.3, 40):
+        alone, busy = float(plain(seconds, 0.1)), float(plain(seconds, 20.0 / seconds))
+        assert alone == pytest.approx(seconds, rel=1e-6)
+        assert seconds <= busy * (1 + 1e-9) < 2 * seconds
+        assert busy == pytest.approx(float(jax.jit(_first_s)(seconds, 20.0 / seconds)), rel=1e-9)
+
+
+def _first_s(seconds, rate):
+    """First token of prompts that fill a step, of one length in ten classes, of forty engines."""
+    made = queues(40, 8)
+    share = jnp.arange(1.0, 11.0) / 55.0
+    alike = jnp.stack([jnp.ones(10), share, jnp.zeros(10)], axis=1)
+    made = made._replace(demand=dataclasses.replace(made.demand, prompts=alike, input_tokens=CHUNK))
+    return made._replace(prefill=made.prefill._replace(seconds=jnp.ones(4) * seconds)).seen(rate).ttft_s.mean

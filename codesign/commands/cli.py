@@ -324,7 +324,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         options.overrides = list(result)
     later("commands.evaluate", "evaluate_design")(
         options.overrides, as_json=options.json, top=options.top, remarks=remarks, explain=options.explain,
-        clients_wait=options.clients,
+        clients_wait=options.clients_wait,
     )  # fmt: skip
     return 0
 

@@ -414,7 +414,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
         options = [text for action in sub_parser._actions for text in action.option_strings]
         raise ConfigError(f"{where}unknown option {unknown[0]!r}{suggestion(unknown[0], options)}")
     _check_texts(options_read)
-    options_read.clients = any(word.startswith(OPEN_REQUESTS) for word in words)
+    options_read.clients_wait = any(word.startswith(OPEN_REQUESTS) for word in words)
     for taken in ("overrides", "words", "what"):
         if options_read.command in COMPOSING and isinstance(getattr(options_read, taken, None), list):
             setattr(options_read, taken, full_names(getattr(options_read, taken)))

@@ -65,11 +65,11 @@ def pools_apart(
     """
     seconds, weight, begins, spread = _prompts(prefill, demand)
     steps = _filling(prefill, demand, (weight * seconds).sum())
-    own = (weight * seconds**2).sum() / steps.alone_s**2 - 1
-    found_s = waits_of(steps, demand.rate, engines[0], demand.arrival_cv, own)
+    varies = (weight * (seconds / steps.alone_s - 1) ** 2).sum()  # by deviations: never below 0 by rounding
+    found_s = waits_of(steps, demand.rate, engines[0], demand.arrival_cv, varies)
     asked, load = found_s.load, jnp.minimum(found_s.load, FULLEST)
     queue = MixtureComponent(begins, spread + 2 * found_s.gate_s, weight, found_s.late, found_s.queue_s)
-    leave = 1 + (1 - load**2) * (demand.arrival_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (own - 1)
+    leave = 1 + (1 - load**2) * (demand.arrival_cv**2 - 1) + load**2 / jnp.sqrt(engines[0]) * (varies - 1)
     alone = dataclasses.replace(
         decodes_of(demand, engines[1]), arrival_cv=jnp.sqrt(jnp.maximum(leave / engines[1], EVEN**2))
     )
@@ -85,9 +85,9 @@ def pools_apart(
     between = above(floor, tpot, result.tpot_variance + (waits**2 * demand.output_cv**2 + square * varied) * shorter**2)
     told, prompts = tail_quantiles(queue, found=prompts)
     ttft = Percentiles(steps.alone_s + found_s.mean, *told)
-    varies = moments(queue)[1] + square, result.tpot_variance, square
+    variances = moments(queue)[1] + square, result.tpot_variance, square
     return result._replace(
-        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, result.tpot_s.mean, varies),
+        ttft_s=ttft, tpot_s=between, e2e_s=whole(demand, ttft.mean + waits, result.tpot_s.mean, variances),
         hybrid_step_share=jnp.zeros_like(asked), load=jnp.maximum(asked, demand.rate * transfer_s / engines[0]),
         solved=(result.solved, prompts),
     )  # fmt: skip
