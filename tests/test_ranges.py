@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import types
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,16 @@ import pytest
 from slopes import goals_that_fit
 
 from codesign import study_from_config
+from codesign.commands.certificate_summary import _check_history as check_history
 from codesign.core import smooth
 from codesign.core.jax_typed import make_jaxpr
 from codesign.model.hardware import compute
 from codesign.model.networks.fabrics import contended
 from codesign.search import Certified
 from codesign.search.branch_and_bound import node_relaxation, oracle_for, rows_of
+from codesign.search.branch_and_bound.certified import _certificate as certificate_of
 from codesign.search.branch_and_bound.range_oracle import RangeOracle
+from codesign.search.certificate import GoalQuantity
 from codesign.staging import flatten, running
 from codesign.staging.ranges import RISING, RULES, Range, range_of_equation
 from codesign.study.feasible_plans import Rules
@@ -202,3 +206,15 @@ def test_rules_joined_from_few_values_on_keep_what_all_of_them_keep(study):
     places = np.unravel_index(numbers, [len(each) for each in study.space.lists.values()])
     for field, at in enumerate(places):
         assert rules.tables.possible(field).tolist() == np.unique(at).tolist()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_bound_too_far_off_for_a_number_is_none_in_the_history(sign):
+    """First ranges of a large space may be as wide as 10^2000, and verification refuses a bound of 0 or of infinity."""
+    lows = [-math.inf, -5000.0, -1e-4]
+    bounding = types.SimpleNamespace(history=[(float(second), 0.0, low) for second, low in enumerate(lows)])
+    outcome = types.SimpleNamespace(upper=0.0, lower=-1e-4, stopped="", bounding=bounding)
+    verdict = types.SimpleNamespace(convex=True, reason="", pairs=0, worst={}, unproven=())
+    certificate = certificate_of(GoalQuantity("time_s", sign), verdict, outcome)
+    assert [row[2] for row in certificate.history] == [None, None, pytest.approx(math.exp(-1e-4 * sign))]
+    check_history(certificate)

@@ -444,7 +444,7 @@ class Certified(AbstractSearch):
         return cls(gap=1e-3, convexity_samples=64, batch_size=64)
 
 
-HUGE = 700.0  # log of a gap beyond which float64 has no number
+HUGE = 700.0  # log beyond which float64 has no number
 
 
 def in_values(report: Report, wanted: GoalQuantity) -> Report:
@@ -459,13 +459,16 @@ def in_values(report: Report, wanted: GoalQuantity) -> Report:
 
 
 def _certificate(wanted: GoalQuantity, verdict: Verdict, outcome: Outcome, **more: Any) -> Certificate:
-    """Bounds, gap and history, in values of the goal."""
-    history = outcome.bounding.history
+    """Bounds, gap and history, in values of the goal; a bound of the history that float64 has no number for is none."""
+    history = [
+        (seconds, *(wanted.value(log) if abs(log) < HUGE else None for log in logs))
+        for seconds, *logs in outcome.bounding.history
+    ]
     return certify(
         wanted, outcome.upper, outcome.lower, convex=verdict.convex, closed=not outcome.stopped,
         reason=verdict.reason or outcome.stopped,
         convexity=Convexity(verdict.pairs, {**verdict.worst}, verdict.unproven),
-        history=tuple((seconds, wanted.value(upper), wanted.value(lower)) for seconds, upper, lower in history), **more,
+        history=tuple((seconds, best, bound) for seconds, best, bound in history), **more,
     )  # fmt: skip
 
 
