@@ -6,6 +6,7 @@ from ..core.errors import ConfigError
 from ..core.fields import as_leaf, replace
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import ContinuousServing
+from ..model.workloads.plan_fields import words_of
 from ..study import DesignSpace
 from .checks import broken_plan
 from .composition import compose
@@ -61,9 +62,9 @@ def _space_with(scenario: Scenario, overrides: list[str], chosen: set[str]) -> D
     space = study_from_config(*counted).problem.space
     values = {name: getattr(scenario.plan, name) for name in sorted(chosen & {*space.plan})}
     unlisted = [
-        f"space.plan.{name}=[{float(value):g}]"
+        f"space.plan.{name}=[{words[round(float(value))] if (words := words_of(name)) else f'{float(value):g}'}]"
         for name, value in values.items()
-        if value is not None and not np.isin(float(value), np.asarray(space.plan[name], dtype=float))
+        if value is not None and not np.isin(float(value), space.lists[name])
     ]
     return study_from_config(*counted, *unlisted).problem.space if unlisted else space
 

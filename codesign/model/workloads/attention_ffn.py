@@ -15,7 +15,7 @@ from ...core.smooth import at_least, maximum
 from .disaggregated import AbstractTwoPools
 from .engine_memory import layer_peak_bytes, padding_bytes
 from .layer_operations import BlockComm, BlockOp, Shard
-from .lowering import comm_ops, forward_ops, indivisible, unspread
+from .lowering import beyond, comm_ops, forward_ops, indivisible, unspread
 from .mixed_step import MixedStep
 from .plan import Layout
 from .schedule import FFN, FROM_FFN, TO_FFN, CommOp, Op, Pass, Priced, Timeline, one_pass, total
@@ -266,7 +266,7 @@ class AttentionFfnServing(AbstractTwoPools):
                                        plan.ffn_tp * plan.ffn_ep),
             "ffn_experts": experts,
             "ffn_width": 0.0 * plan.ffn_tp if width is None else indivisible(width, plan.ffn_tp),
-            "ffn_micro_batches": at_least(plan.ffn_micro_batches / at_least(plan.micro_batch, 1e-6) - 1, 0.0),
+            "ffn_micro_batches": beyond(plan.ffn_micro_batches, at_least(plan.micro_batch, 1e-6)),
             "ffn_layout": rest,
             "ffn_prompts": jnp.where(plan.prefill_devices > 0, 0.0, 1.0),
             "ffn_drafts": jnp.asarray(1.0 if self.own_drafts else 0.0),

@@ -9,7 +9,7 @@ from jaxtyping import Array
 from ...core.fields import Module, static
 from ...core.jax_typed import zeros_like
 from ...core.smooth import at_least
-from .lowering import indivisible, unspread_ranks
+from .lowering import beyond, indivisible, unspread_ranks
 from .pipeline_schedules import broken_schedule
 from .plan import Layout
 from .recomputation import broken_modules
@@ -350,7 +350,7 @@ def undivided_cache(model: Any, plan: Any) -> Array:
     ranks = plan.tp / plan.attention_dp
     heads = 1.0 if hasattr(model.attention, "kv_rank") else getattr(model.attention, "kv_heads", 1.0)
     unable = 1.0 if model.attention.decode_widths is None else 0.0
-    broken = indivisible(ranks, plan.decode_cp) + at_least(plan.decode_cp * heads / ranks - 1, 0.0) + unable
+    broken = indivisible(ranks, plan.decode_cp) + beyond(plan.decode_cp * heads, ranks) + unable
     return jnp.where(plan.decode_cp > 1, broken, 0.0)
 
 
@@ -377,7 +377,7 @@ def batching_violations(workload: Any, layout: Layout) -> dict[str, Array]:
         "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
         "attention_groups": indivisible(plan.tp, plan.attention_dp),
         "heads": indivisible(model.attention.heads, at_least(plan.tp / plan.attention_dp, 1.0)),
-        "layers": at_least(plan.pp / at_least(model.layers, 1.0) - 1, 0.0),  # engines give stages a layer more or less
+        "layers": beyond(plan.pp, at_least(model.layers, 1.0)),  # engines give stages a layer more or less
         "experts": unspread_ranks(model, layout, layout.dp * plan.cp) + plan.capacity_factor,
         "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order,
         "cache": undivided_cache(model, plan),

@@ -7,12 +7,11 @@ from jaxtyping import Array, Float
 
 from ...core.cost import partly_hidden_s
 from ...core.fields import Module, integer, quantity, static
-from ...core.smooth import at_least
 from ..hardware import Work
 from ..networks.fabrics import Group
 from .base import AbstractWorkload, FamilyVocabulary
 from .layer_operations import Precision
-from .lowering import indivisible
+from .lowering import beyond, indivisible
 from .plan import Layout
 from .plan_fields import AbstractPlan
 from .schedule import CommOp, ComputeOp, Op, Priced, Timeline, total
@@ -172,8 +171,8 @@ class ImageSampling(AbstractWorkload):
             "devices": indivisible(layout.devices, plan.ranks()),
             "heads": indivisible(self.model.heads, plan.tp),
             "image_tokens": indivisible(self.model.image_tokens, plan.cut),
-            "guide": at_least(plan.guide / self.model.branches - 1, 0.0),
-            "joint_layers": at_least(self.model.joint_layers / self.model.layers - 1, 0.0),
+            "guide": beyond(plan.guide, self.model.branches),
+            "joint_layers": beyond(self.model.joint_layers, self.model.layers),
         }
 
     def broken_rule(self, rule: str, layout: Layout) -> str | None:

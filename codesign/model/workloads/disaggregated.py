@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ...core.fields import quantity
 from ...core.smooth import TINY, at_least, at_most, maximum
 from .continuous import AbstractContinuousServing
-from .lowering import held_weight_bytes, indivisible, unspread_ranks
+from .lowering import beyond, held_weight_bytes, indivisible, unspread_ranks
 from .mixed_step import MixedStep
 from .plan import AbstractModelPlan, Layout
 from .schedule import KV_TRANSFER, CommOp, Op, Pass, Priced, Timeline, one_pass, total
@@ -152,7 +152,7 @@ class AbstractPromptPool(AbstractContinuousServing):
             "prefill_heads": indivisible(
                 self.model.attention.heads, at_least(pool.plan.tp / pool.plan.attention_dp, 1.0)
             ),
-            "prefill_layers": at_least(pool.plan.pp / at_least(self.model.layers, 1.0) - 1, 0.0),
+            "prefill_layers": beyond(pool.plan.pp, at_least(self.model.layers, 1.0)),
             "prefill_experts": unspread_ranks(self.model, pool, devices / engine),
         }
         beside |= {f"prefill_{name}": value for name, value in self.layouts.violations(self.model, pool.plan).items()}

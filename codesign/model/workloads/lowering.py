@@ -17,7 +17,7 @@ from .schedule import CommOp, ComputeOp, Op
 from .transformer import Transformer, VisionEncoder
 
 __all__ = [
-    "backward_ops", "comm_ops", "encoder_ops", "forward_ops", "held_by_class", "held_weight_bytes",
+    "backward_ops", "beyond", "comm_ops", "encoder_ops", "forward_ops", "held_by_class", "held_weight_bytes",
     "indivisible", "layer_bytes", "module_bytes", "recompute_ops", "unspread", "weights_held",
 ]  # fmt: skip
 
@@ -135,7 +135,7 @@ MOST_COPIES = 2.0
 
 def unspread(experts: Array, ranks: Array) -> Array:
     """0 where so many ranks can hold the experts of a server, redundant ones among them, else how far they are off."""
-    return at_least(ranks / (MOST_COPIES * experts) - 1, 0.0)
+    return beyond(ranks, MOST_COPIES * experts)
 
 
 def unspread_ranks(model: Transformer, layout: Layout, groups: Array) -> Array:
@@ -156,8 +156,13 @@ def unspread_ranks(model: Transformer, layout: Layout, groups: Array) -> Array:
 
 
 @one_call()
+def beyond(number: Array, most: Array) -> Array:
+    """Share by which `number` is more than `most`: exactly 0 where both are equal, however a quotient is rounded."""
+    return at_least(number - most, 0.0) / most
+
+
 def indivisible(number: Array, part: Array) -> Array:
-    """0 where `part` divides `whole`, else the share that is left over."""
+    """0 where `part` divides `number`, else the share that is left over."""
     rest = number / part
     gap = jnp.abs(rest - jnp.round(rest))
     return jnp.where(gap < 1e-4, 0.0, gap / jnp.maximum(rest, 1.0)) + jnp.where(rest < 1 - 1e-6, 1 / rest - 1, 0.0)

@@ -24,7 +24,7 @@ from jaxtyping import Array
 
 from ...core.computed_once import one_call
 from ...core.smooth import at_least, at_most, largest
-from .lowering import indivisible
+from .lowering import beyond, indivisible
 from .plan import SCHEDULES, Layout
 
 __all__ = ["SCHEDULES", "broken_schedule", "chunked_length", "flying", "model_copies", "schedule_violation", "turned"]
@@ -102,7 +102,7 @@ def schedule_violation(layout: Layout, micro_batches: Array) -> Array:
     plan = layout.plan
     chosen, p = plan.schedule, plan.pp
     least = jnp.where(chosen == ZB_H1, p, 2 * p)
-    few = at_least(least / at_least(micro_batches, 1e-6) - 1, 0.0)
+    few = beyond(least, at_least(micro_batches, 1e-6))
     chunks = jnp.abs(plan.virtual_stages - jnp.where(chosen == ZB_V, 2.0, 1.0))
     pairs = indivisible(p, jnp.asarray(2.0)) + indivisible(micro_batches, jnp.asarray(2.0))
     other = jnp.where(p > 1, 0.0, 1.0) + plan.first_stage_less + plan.last_stage_less

@@ -15,6 +15,7 @@ from .base import AbstractWorkload, FamilyVocabulary
 from .continuous import ContinuousServing
 from .engine_memory import EngineMemory
 from .layer_operations import Precision
+from .lowering import beyond
 from .mixed_step import MixedStep
 from .optimizer import AbstractOptimizer, Adam
 from .plan import Layout
@@ -457,7 +458,7 @@ class RlPostTraining(AbstractWorkload):
         rules |= {ROLLOUT + rule: value for rule, value in self.engine().violations(theirs).items()}
         left = layout.devices - plan.rollout_devices
         return rules | {
-            "rollout_share": at_least(plan.ranks() / at_least(left, 0.5) - 1, 0.0),
+            "rollout_share": beyond(plan.ranks(), at_least(left, 0.5)),
             "mode": jnp.abs(alone - plan.together()),
         }
 

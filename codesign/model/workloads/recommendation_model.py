@@ -11,7 +11,7 @@ from ...core.fields import Module, as_leaf, integer, quantity, static, switch
 from ...core.smooth import at_least, ceil
 from ...core.units import BYTES
 from ..hardware import Work
-from .lowering import indivisible
+from .lowering import beyond, indivisible
 from .plan import Layout
 from .schedule import CommOp, ComputeOp, Op, TransferOp
 
@@ -299,8 +299,8 @@ class Sharding(Module):
             "devices": indivisible(self.layout.devices, plan.tp),
             "degrees": at_least(plan.pp * plan.cp * plan.ep - 1, 0.0),
             "shards": indivisible(plan.tp, pieces),
-            "tables": at_least(self.groups / tables.count - 1, 0.0) * (1 - self.shared),
+            "tables": beyond(self.groups, tables.count) * (1 - self.shared),
             "columns": indivisible(tables.dimension, plan.column_shards),
-            "rows": at_least(plan.row_shards / tables.rows - 1, 0.0),
+            "rows": beyond(plan.row_shards, tables.rows),
             "batch": indivisible(plan.micro_batch, plan.tp),
         }

@@ -11,7 +11,7 @@ from ...core.smooth import at_least, at_most
 from .base import Moments
 from .engine_memory import EngineMemory
 from .layer_operations import BlockOp, Precision, Shard
-from .lowering import comm_ops, encoder_ops, forward_ops, held_weight_bytes, indivisible, unspread_ranks
+from .lowering import beyond, comm_ops, encoder_ops, forward_ops, held_weight_bytes, indivisible, unspread_ranks
 from .plan import Layout
 from .schedule import CommOp, Op, Priced, Timeline, TransferOp, one_pass
 from .served import AbstractServing
@@ -176,7 +176,7 @@ class StaticBatch(AbstractServing):
         return {
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
             "heads": indivisible(model.attention.heads, plan.tp),
-            "layers": at_least(plan.pp / at_least(model.layers, 1.0) - 1, 0.0),
+            "layers": beyond(plan.pp, at_least(model.layers, 1.0)),
             "experts": unspread_ranks(model, layout, layout.dp * plan.cp) + plan.capacity_factor,
             "context": at_least(plan.ulysses - 1, 0.0) + plan.cp_order + at_least(plan.decode_cp - 1, 0.0),
             "batch": jnp.where(plan.micro_batch < 1, 1 / at_least(plan.micro_batch, 1e-6) - 1, 0.0),

@@ -17,7 +17,7 @@ from ...core.smooth import at_least, at_most, ceil, maximum, ratio
 from .base import TRAINING, AbstractWorkload, FamilyVocabulary, Moments
 from .broken_rules import broken
 from .layer_operations import BlockOp, Precision, Shard
-from .lowering import backward_ops, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
+from .lowering import backward_ops, beyond, comm_ops, forward_ops, indivisible, layer_bytes, recompute_ops, weights_held
 from .optimizer import AbstractOptimizer, Adam, exchange_ops, gathered_bytes
 from .pipeline_schedules import chunked_length, flying, model_copies, schedule_violation, turned
 from .plan import Layout
@@ -530,9 +530,9 @@ class AbstractTraining(AbstractWorkload):
         chunks = plan.pp * plan.virtual_stages
         chunk = (self.model.layers + less) / chunks
         most = at_least(plan.first_stage_less, plan.last_stage_less)
-        beyond = at_least(most / at_least(chunk, 1.0) - 1, 0.0) + jnp.where(plan.pp > 1, 0.0, less)
+        longer = beyond(most, at_least(chunk, 1.0)) + jnp.where(plan.pp > 1, 0.0, less)
         both = jnp.where(chunks <= 2, at_most(plan.first_stage_less, plan.last_stage_less), 0.0)
-        return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + beyond + both, 0.0)
+        return jnp.where(less > 0, indivisible(self.model.layers + less, chunks) + longer + both, 0.0)
 
     def _unexchanged(self, layout: Layout) -> Array:
         """Violation of the rules of ranks that exchange heads: they divide context ranks and key-value heads."""
@@ -554,7 +554,7 @@ class AbstractTraining(AbstractWorkload):
         """Divisibility of heads, layers, batch and devices; interleaving only in a pipeline; nothing negative."""
         plan, model = layout.plan, self.model
         per_stage = self.layers_per_stage(layout)
-        idle = at_least(per_stage * (plan.pp - 1) / at_least(model.layers + self._less(layout), 1.0) - 1, 0.0)
+        idle = beyond(per_stage * (plan.pp - 1), at_least(model.layers + self._less(layout), 1.0))
         experts = getattr(model.feed_forward, "experts", plan.ep)
         return {
             "devices": indivisible(layout.devices, plan.tp * plan.cp * plan.pp),
