@@ -2,14 +2,17 @@
 
 import random
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codesign import scenario_from_config
 from codesign.commands.launch import read_launch
 from codesign.commands.launch.switches import ends_of_layout, layout_text
 from codesign.core.errors import ConfigError
 from codesign.model.workloads import DenseFeedForward, GroupedQueryAttention, Layout, Plan, Training, Transformer
+from codesign.study.feasible_plans import violations
 
 QWEN = (
     "torchrun --nproc-per-node 8 --nnodes 32 pretrain_gpt.py --num-layers 94 --hidden-size 4096"
@@ -114,3 +117,13 @@ def test_a_schedule_in_v_shape_is_read(tmp_path):
     told = dict(one.split("=", 1) for one in read_launch(str(path)).overrides)
     assert (told["plan.schedule"], told["plan.virtual_stages"], told["plan.pp"]) == ("zb_v", "2", "2")
     assert "plan.first_stage_less" not in told
+
+
+def test_a_rule_at_its_edge_is_kept_however_it_is_compiled():
+    """80 layers on 11 stages of 8: 8 (11 - 1) / 80 - 1 is 6e-17 where a compiler multiplies by a reciprocal."""
+    scenario = scenario_from_config("model=llama31_70b", "workload=training", "plan.virtual_stages=1")
+    stages = np.arange(1.0, 81.0)
+    compiled = jax.jit(jax.vmap(lambda pp: violations(scenario, {"pp": pp})["layers"]))(stages)
+    kept = np.ceil(80 / stages) * (stages - 1) <= 80
+    assert kept[10]
+    np.testing.assert_array_equal(np.asarray(compiled) <= 0, kept)
