@@ -24,22 +24,8 @@ from jaxtyping import Array, Float
 from .jax_typed import traced_for_all
 
 __all__ = [
-    "TINY",
-    "at_least",
-    "at_most",
-    "bounded",
-    "ceil",
-    "floor",
-    "larger",
-    "largest",
-    "lower",
-    "maximum",
-    "operation",
-    "ratio",
-    "reading",
-    "smaller",
-    "upper",
-    "used_share",
+    "TINY", "at_least", "at_most", "bounded", "ceil", "floor", "larger", "largest", "lower", "maximum", "operation",
+    "ratio", "reading", "smaller", "upper", "used_share",
 ]  # fmt: skip
 
 

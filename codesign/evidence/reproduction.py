@@ -25,17 +25,8 @@ from ..core.errors import CodesignError, ConfigError, suggestion
 from ..core.free_memory import forget_calls, forget_programs, give_back, resident_bytes
 
 __all__ = [
-    "KINDS",
-    "Claim",
-    "available",
-    "claims_of",
-    "experiments_folder",
-    "forget",
-    "kind_of",
-    "load",
-    "reproduce",
-    "summary",
-    "write_reports",
+    "KINDS", "Claim", "available", "claims_of", "experiments_folder", "forget", "kind_of", "load", "reproduce",
+    "summary", "write_reports",
 ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from .proof import certificate, closing, goal
 from .run_folder import MissingPart, RunFolder
 
 __all__ = [
-    "BLUE", "CLEAR", "GREEN", "GREY", "ORANGE", "PURPLE", "SENTENCES", "SKY", "YELLOW", "LineLabel", "agreement",
+    "BLUE", "CLEAR", "GREEN", "GREY", "ORANGE", "PURPLE", "SENTENCES", "SKY", "YELLOW", "Label", "agreement",
     "beside", "found", "headline", "name_ends", "panels", "phase_diagram", "phases_of", "plain_ticks", "varied",
 ]  # fmt: skip
 
@@ -43,7 +43,7 @@ CLEAR = [withStroke(linewidth=2.4, foreground="white")]
 """Halo of words that may stand on lines and marks."""
 
 
-class LineLabel(NamedTuple):
+class Label(NamedTuple):
     """A line's end and what is written there."""
 
     x: float
@@ -75,7 +75,7 @@ def headline(figure: Figure, finding: str) -> None:
     figure.suptitle("\n".join(lines), x=PAD_IN / WIDTH_IN, ha="left", fontsize=9.5, fontweight="bold")
 
 
-def name_ends(axes: Axes, ends: Sequence[LineLabel], where: float = 1.015) -> None:
+def name_ends(axes: Axes, ends: Sequence[Label], where: float = 1.015) -> None:
     """Names of lines to the right of the axes, moved apart where lines end close to each other.
 
     Scales of the axes, and limits where they are set, must be as they will be.

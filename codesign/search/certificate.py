@@ -15,30 +15,9 @@ from ..core.pretty import html_table, lines_text, number_text
 from ..core.units import percent
 
 __all__ = [
-    "CLAIMED",
-    "DIGITS",
-    "LATE",
-    "MARGIN",
-    "SHORT",
-    "Binding",
-    "Certificate",
-    "Convexity",
-    "Edge",
-    "FrontPoint",
-    "GoalQuantity",
-    "ProvenFront",
-    "RequiredRelaxation",
-    "Robustness",
-    "Shared",
-    "certify",
-    "certify_front",
-    "claim_of_best",
-    "claim_of_front",
-    "claim_of_integer",
-    "claim_of_mix",
-    "claim_of_none",
-    "closed",
-    "columns_of",
+    "CLAIMED", "DIGITS", "LATE", "MARGIN", "SHORT", "Binding", "Certificate", "Convexity", "Edge", "FrontPoint",
+    "GoalQuantity", "ProvenFront", "RequiredRelaxation", "Robustness", "Shared", "certify", "certify_front",
+    "claim_of_best", "claim_of_front", "claim_of_integer", "claim_of_mix", "claim_of_none", "closed", "columns_of",
 ]  # fmt: skip
 
 

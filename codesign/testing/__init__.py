@@ -11,13 +11,6 @@ from .contracts import ContractViolation as ContractViolation
 from .contracts import must as must
 
 __all__ = [
-    "FAMILIES",
-    "ComponentFamily",
-    "ContractViolation",
-    "broken",
-    "chosen",
-    "family_of",
-    "faults_of_plugins",
-    "members",
-    "must",
+    "FAMILIES", "ComponentFamily", "ContractViolation", "broken", "chosen", "family_of", "faults_of_plugins",
+    "members", "must",
 ]  # fmt: skip

@@ -21,23 +21,7 @@ from .spreads import Spread as Spread
 from .spreads import spreads as spreads
 
 __all__ = [
-    "SHARE",
-    "Cases",
-    "Interval",
-    "MetricIntervals",
-    "PairedDraws",
-    "Regret",
-    "Spread",
-    "Uncertain",
-    "as_columns",
-    "intervals",
-    "metrics_under_draws",
-    "of_designs",
-    "spreads",
-    "strata_of",
-    "trace_with_draws",
-    "uncertain",
-    "under_draws",
-    "wins",
-    "with_room",
+    "SHARE", "Cases", "Interval", "MetricIntervals", "PairedDraws", "Regret", "Spread", "Uncertain", "as_columns",
+    "intervals", "metrics_under_draws", "of_designs", "spreads", "strata_of", "trace_with_draws", "uncertain",
+    "under_draws", "wins", "with_room",
 ]  # fmt: skip

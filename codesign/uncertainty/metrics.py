@@ -23,28 +23,9 @@ from .draws import COUNT, draw_doubts, no_doubts
 from .spreads import SHARE, spreads
 
 __all__ = [
-    "LOAD",
-    "MetricIntervals",
-    "PairedDraws",
-    "Regret",
-    "as_columns",
-    "at_centre",
-    "ends",
-    "intervals",
-    "intervals_of",
-    "metrics_under_draws",
-    "numbers_in_draws",
-    "of_designs",
-    "over_the_load",
-    "quantile",
-    "trace_with_draws",
-    "uncertain",
-    "under_draws",
-    "wins",
-    "with_room",
-    "without_ends",
-    "without_goals",
-    "without_numbers",
+    "LOAD", "MetricIntervals", "PairedDraws", "Regret", "as_columns", "at_centre", "ends", "intervals", "intervals_of",
+    "metrics_under_draws", "numbers_in_draws", "of_designs", "over_the_load", "quantile", "trace_with_draws",
+    "uncertain", "under_draws", "wins", "with_room", "without_ends", "without_goals", "without_numbers",
 ]  # fmt: skip
 
 

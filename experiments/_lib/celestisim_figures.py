@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from codesign.model import Scenario
-from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, Label, headline, name_ends, panels, plain_ticks
 
 from .celestisim_inference import APPLIANCE, APPLIANCE_BYTES, DGX, H100_BYTES, LAYERS, LENGTHS, largest_batch, price
 
@@ -25,7 +25,7 @@ def gains_by_compute(frames: Mapping[float, pd.DataFrame], model: str) -> Figure
         for index, (given, wanted) in enumerate(LENGTHS):
             values = [float(frame[column].iloc[index]) for frame in frames.values()]
             axes.plot(list(frames), values, "o-", color=COLOURS[index], linewidth=1.4, markersize=4)
-            ends.append(LineLabel(max(frames), values[int(np.argmax(list(frames)))], f"{given:g} in, {wanted:g} out",
+            ends.append(Label(max(frames), values[int(np.argmax(list(frames)))], f"{given:g} in, {wanted:g} out",
                               COLOURS[index]))  # fmt: skip
         axes.axhline(1.0, color="0.4", linewidth=1)
         axes.set(xscale="log", xlabel="appliance's compute, in eight H100", title=column.replace("_", " "))
@@ -57,7 +57,7 @@ def throughput_by_batch(scenario: Scenario, model: str) -> Figure:
             rate = np.asarray(batch * one["output"] / seconds)
             axes.plot(batch, rate, "o-", color=COLOURS[index], markersize=3, linewidth=1.3)
             ends.append(
-                LineLabel(batch[-1], float(rate[-1]), f"{one['input']:g} in, {one['output']:g} out", COLOURS[index])
+                Label(batch[-1], float(rate[-1]), f"{one['input']:g} in, {one['output']:g} out", COLOURS[index])
             )
         largest.append([float(end) for end in most])
         axes.set(xscale="log", yscale="log", title=f"{name}, output tokens/s", xlabel="sequences in a batch")

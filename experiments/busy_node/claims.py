@@ -17,7 +17,7 @@ from codesign.report.findings import (
     GREY,
     ORANGE,
     PURPLE,
-    LineLabel,
+    Label,
     beside,
     headline,
     name_ends,
@@ -123,7 +123,7 @@ def figures() -> dict[str, Figure]:
         if len(leaves):
             beside(axes, case, float(leaves[0]), most, colour, (-4 if case.startswith("twice") else 4, 3))
         else:
-            ends.append(LineLabel(rates[-1], times[-1], case, colour))
+            ends.append(Label(rates[-1], times[-1], case, colour))
     plain_ticks(axes, "x", (50, 100, 200, 500, 1000, 2000))
     plain_ticks(axes, "y", (200, 300, 500, 1000, 2000))
     name_ends(axes, ends)

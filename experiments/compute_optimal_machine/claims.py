@@ -13,7 +13,7 @@ from codesign import Certified, Problem, Solution, Study, solve, study_from_conf
 from codesign.evidence.reproduction import Claim
 from codesign.model.scaling_laws import BitWidths, DenseLaw, TrainedModel
 from codesign.model.workloads import TrainingRun
-from codesign.report.findings import BLUE, GREY, ORANGE, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREY, ORANGE, Label, headline, name_ends, panels, plain_ticks
 
 NAME = "compute_optimal_machine"
 BUDGETS = (1e3, 3e3, 1e4)  # USD
@@ -202,9 +202,9 @@ def figures() -> dict[str, Figure]:
         for budget, value in zip(part["budget, USD"], lost, strict=True):
             axes.annotate(f"{value:.1f} %", (budget, value), (0, 5), textcoords="offset points", ha="center",
                           fontsize=7.5, color=colour)  # fmt: skip
-        ends.append(LineLabel(BUDGETS[-1], float(lost[-1]), str(name), colour))
+        ends.append(Label(BUDGETS[-1], float(lost[-1]), str(name), colour))
         worst[name] = lost
-    ends.append(LineLabel(BUDGETS[-1], open_[-1], "within the gaps of the proofs", GREY))
+    ends.append(Label(BUDGETS[-1], open_[-1], "within the gaps of the proofs", GREY))
     axes.set(xscale="log", xlabel="budget, USD", ylabel="worth, % of the money", ylim=(-0.4, None))
     plain_ticks(axes, "x", BUDGETS, [f"{budget:,.0f}" for budget in BUDGETS])
     axes.margins(y=0.15)

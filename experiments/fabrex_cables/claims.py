@@ -8,18 +8,7 @@ from matplotlib.figure import Figure
 
 from codesign import Scenario, evaluate, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    LineLabel,
-    beside,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 from codesign.uncertainty import intervals
 
 NAME = "fabrex_cables"
@@ -113,7 +102,7 @@ def figures() -> dict[str, Figure]:
     for value in same.values():
         axes.axhline(value, color=GREY, linewidth=0.9, linestyle="--")
     plain_ticks(axes, "x", (0.5, 0.7, 1, 1.4, 2))
-    name_ends(axes, [LineLabel(x[-1], value, name) for name, value in same.items()])
+    name_ends(axes, [Label(x[-1], value, name) for name, value in same.items()])
     best = dollars(FOUND)
     half = max(float(part["usd_per_million_tokens"].iloc[0]) for part in parts)
     headline(figure, f"Cables are cheapest in balance, 1 : 2 : 4: one kind at half its rate costs "

@@ -17,18 +17,7 @@ from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model import sent_per_step
 from codesign.model.networks.fabrics.interference import CoupledNode, equal_switch_tree, network_s
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    LineLabel,
-    beside,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 from codesign.staging import at_many
 
 NAME = "intranode_codesign"
@@ -193,7 +182,7 @@ def figures() -> dict[str, Figure]:
         for axes, name, into in ((left, "step_s", ends[0]), (right, "message_slowdown", ends[1])):
             values = part[name].to_numpy()
             axes.plot(inside, values, color=colour)
-            into.append(LineLabel(inside[-1], values[-1], str(label).replace(" an accelerator", " each"), colour))
+            into.append(Label(inside[-1], values[-1], str(label).replace(" an accelerator", " each"), colour))
             at = float(np.exp(np.interp(np.log(flat), np.log(inside), np.log(values))))
             axes.plot([flat], [at], "o", color=colour, markersize=5)
             if axes is left:
@@ -205,7 +194,7 @@ def figures() -> dict[str, Figure]:
         plain_ticks(axes, "x", (20, 50, 100, 200, 500, 1000))
     plain_ticks(left, "y", (0.2, 0.3, 0.5, 1, 2, 3))
     plain_ticks(right, "y", (1, 1.5, 2, 3, 4))
-    shown = [LineLabel(x, y, text.replace(", virtual channels", ",\nvirtual channels"), colour)
+    shown = [Label(x, y, text.replace(", virtual channels", ",\nvirtual channels"), colour)
              for x, y, text, colour in ends[1]]  # fmt: skip
     name_ends(right, shown)
     headline(figure, f"With one 50 GB/s card each, nothing is gained beyond {knee(OWN_CARD) / 1e9:.0f} GB/s inside; "

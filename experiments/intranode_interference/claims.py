@@ -29,18 +29,7 @@ from codesign.model.networks.fabrics.interference import (
     saturation_load,
     throughput,
 )
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    YELLOW,
-    LineLabel,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, YELLOW, Label, headline, name_ends, panels, plain_ticks
 
 KINDS = {  # of claims whose standing alone does not say it
     "input": r"U0(3[2-6]|4[3-9]|50|53)\b|^table 3 row \d: accelerators",
@@ -319,7 +308,7 @@ def figures() -> dict[str, Figure]:
     return {"Closed form and packet simulation": figure}
 
 
-def _draw(axes: Any, link: float, pattern: str, colour: str) -> LineLabel:
+def _draw(axes: Any, link: float, pattern: str, colour: str) -> Label:
     """One pattern at one bandwidth: throughputs with the simulated switch buffers, latencies below saturation."""
     share, table = PATTERNS[pattern], simulated()
     moved = throughput(node(link, 8.0), jnp.asarray(LOADS), jnp.asarray(share))
@@ -334,7 +323,7 @@ def _draw(axes: Any, link: float, pattern: str, colour: str) -> LineLabel:
         if share or column == "intra_latency_s":
             axis.plot(100 * LOADS[below], 1e9 * line[below], color=colour, linewidth=1.2)
             axis.plot(100 * queues["load"], 1e9 * queues[column], "o", color=colour, markersize=3)
-    return LineLabel(100 * float(LOADS[-1]), float(np.asarray(moved[1])[-1]) / 1e9, pattern, colour)
+    return Label(100 * float(LOADS[-1]), float(np.asarray(moved[1])[-1]) / 1e9, pattern, colour)
 
 
 COLOURS = (ORANGE, YELLOW, GREEN, BLUE, GREY)

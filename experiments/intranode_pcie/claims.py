@@ -14,7 +14,7 @@ from codesign import replace
 from codesign.config import compose, plain
 from codesign.evidence.reproduction import Claim
 from codesign.model.hardware import BufferedCopy, ThreeStagePath, WindowedThroughput, infiniband, load_store, pcie
-from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, Label, headline, name_ends, panels, plain_ticks
 
 NAME = "intranode_pcie"
 KINDS = {  # of claims whose standing alone does not say it
@@ -321,7 +321,7 @@ def figures() -> dict[str, Figure]:
             axes.fill_between(fine, line / (1 + most), line * (1 + most), color=colours[test], alpha=0.18, linewidth=0)
             axes.plot(sizes(), measured, "o", color=colours[test], markersize=2.6)
             axes.plot(fine, line, color=colours[test], linewidth=1)
-            ends.append(LineLabel(fine[-1], float(line[-1]), f"{test} ±{most:.0%}", colours[test]))
+            ends.append(Label(fine[-1], float(line[-1]), f"{test} ±{most:.0%}", colours[test]))
             errors.append(apart)
         axes.set(xscale="log", xlabel="message, bytes", yscale="log" if axes is left else "linear")
         plain_ticks(axes, "x", (1e3, 1e4, 1e5, 1e6), ("1 k", "10 k", "100 k", "1 M"))

@@ -19,7 +19,7 @@ from codesign.report.findings import (
     GREY,
     ORANGE,
     SKY,
-    LineLabel,
+    Label,
     beside,
     headline,
     name_ends,
@@ -277,7 +277,7 @@ def figures() -> dict[str, Figure]:
         axes.plot([sizes[least]], [costs[least]], "o", color=colour, markersize=7)
         beside(axes, f"{sizes[least]:.1f} B, ${costs[least]:.3g}k", sizes[least], costs[least], colour, (3, -6))
         told = f"{per_day / 1e6:,.0f} million tokens a day" if per_day else "never served"
-        ends.append(LineLabel(sizes[-1], costs[-1], told, colour))
+        ends.append(Label(sizes[-1], costs[-1], told, colour))
     axes.set(yscale="log", xlabel="parameters, billions", ylabel="training and two years of service, 1,000 USD")
     plain_ticks(axes, "y", (2, 5, 10, 20, 50, 100))
     axes.set_ylim(2.6, 160)

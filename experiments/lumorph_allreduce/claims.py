@@ -29,7 +29,7 @@ from codesign.report.findings import (
     PURPLE,
     SKY,
     YELLOW,
-    LineLabel,
+    Label,
     name_ends,
     panels,
     plain_ticks,
@@ -271,7 +271,7 @@ def figures() -> dict:
             style = "--" if name in WEAK else ":" if name in STRONG else "-"
             over = times[name] / least
             axes.plot(SIZES / 1e6, over, style, color=colours[name], linewidth=1.4)
-            starts.append(LineLabel(SIZES[0] / 1e6, float(over[0]), name.replace(", stored and forwarded", ", whole"),
+            starts.append(Label(SIZES[0] / 1e6, float(over[0]), name.replace(", stored and forwarded", ", whole"),
                                 colours[name]))  # fmt: skip
         axes.set(title=f"{size} GPUs", xlabel="buffer, MB", xscale="log", yscale="log", ylim=(0.72, 90))
         plain_ticks(axes, "x", (1e-3, 0.1, 10, 1e3), ("0.001", "0.1", "10", "1,000"))

@@ -12,18 +12,7 @@ from codesign.evidence.reproduction import Claim
 from codesign.model.hardware import Link
 from codesign.model.networks.collectives import DoubleBinaryTreeAllReduce, RadixAllReduce, RingAllReduce, SipacAllReduce
 from codesign.model.networks.fabrics import Group
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    LineLabel,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, SKY, Label, headline, name_ends, panels, plain_ticks
 
 NAME = "lumorph_bert"
 KINDS = {  # of claims whose standing alone does not say it
@@ -107,7 +96,7 @@ def figures() -> dict:
     for (name, (own, algorithm, link)), colour in zip(lines.items(), (BLUE, SKY, ORANGE, GREEN, PURPLE), strict=True):
         values = [speedup(own, size, algorithm, SMALL, link) for size in sizes]
         axes.plot(sizes, values, ":" if name in OTHERS else "o-", color=colour, linewidth=1.4, markersize=4)
-        ends.append(LineLabel(sizes[-1], values[-1], name, colour))
+        ends.append(Label(sizes[-1], values[-1], name, colour))
     for name, values in PREDICTED.items():
         axes.plot(list(values), list(values.values()), "x", color="0.2", markersize=5, zorder=4)
         for size, value in list(values.items())[:1] if name == "L4" else ():

@@ -22,7 +22,7 @@ from codesign.model.slices import (
     effective_ratio,
     simulate,
 )
-from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, YELLOW, LineLabel, headline, name_ends, panels
+from codesign.report.findings import BLUE, GREEN, ORANGE, PURPLE, YELLOW, Label, headline, name_ends, panels
 from codesign.staging import at_many
 
 KINDS = {  # of claims whose standing alone does not say it
@@ -185,7 +185,7 @@ def figures() -> dict:
         axes.errorbar(loads, middle, yerr=[middle - seen.min(axis=1), seen.max(axis=1) - middle], fmt="o", color=colour,
                       markersize=3.5, capsize=2)  # fmt: skip
         apart = max(apart, float(np.abs(np.array(accepted(mix, system, loads, ratio)) - middle).max()))
-        ends.append(LineLabel(1.3, told[-1], system, colour))
+        ends.append(Label(1.3, told[-1], system, colour))
         full[system] = float(middle[loads.index(1.0)])
     name_ends(axes, ends)
     first, rest = next(iter(full)), list(full.values())[1:]

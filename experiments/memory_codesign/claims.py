@@ -20,7 +20,7 @@ from codesign import Scenario, evaluate, get_path, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.hardware import Link, MemoryTier, Placement, SharedPool, Shoreline, TieredMemory
 from codesign.model.metrics import ScenarioEvaluation
-from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, SKY, Label, headline, name_ends, panels, plain_ticks
 from codesign.staging import at_many, slopes_of
 
 NAME = "memory_codesign"
@@ -316,7 +316,7 @@ def _gains(axes: Axes, here: pd.DataFrame, *, named: bool) -> None:
     for (pj, line), colour in zip(here.groupby("pj_per_bit"), (SKY, BLUE, GREEN, ORANGE), strict=True):
         axes.plot(line["context"], line["gain"], "-", color=colour)
         axes.plot(line["context"], line["gain"], ".", color=colour, markersize=4)
-        ends.append(LineLabel(float(line["context"].iloc[-1]), float(line["gain"].iloc[-1]), f"{pj:g} pJ/bit", colour))
+        ends.append(Label(float(line["context"].iloc[-1]), float(line["gain"].iloc[-1]), f"{pj:g} pJ/bit", colour))
     axes.axhline(1.0, color="0.4", linewidth=1)
     axes.set(xscale="log", ylim=(0.95, 1.85))
     plain_ticks(axes, "x", CONTEXTS, [f"{context / 1024:.0f}k" for context in CONTEXTS])
@@ -335,7 +335,7 @@ def _edge(axes: Axes, part: pd.DataFrame, *, named: bool) -> None:
         for place, value, start in zip(places, values, below, strict=True):
             if value > 4:
                 axes.text(place, start + value / 2, f"{value:.0f}", ha="center", va="center", fontsize=7, color="white")
-        ends.append(LineLabel(places[-1], below[-1] + values[-1] / 2, label, colour))
+        ends.append(Label(places[-1], below[-1] + values[-1] / 2, label, colour))
         below = below + values
     axes.set_xticks(places, [f"{context / 1024:.0f}k" for context in part["context"]])
     axes.set_xlim(-0.6, len(part) - 0.4)

@@ -13,7 +13,7 @@ from codesign import solve, study_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.scaling_laws import PrecisionLaw
 from codesign.model.workloads import ServedRun
-from codesign.report.findings import BLUE, GREEN, ORANGE, LineLabel, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "model_for_edge_budget"
 FORMATS = {"bf16": 16, "fp8": 8, "fp4": 4}
@@ -149,7 +149,7 @@ def figures() -> dict[str, Figure]:
         axes.plot(milliseconds, [one.loss for one in result], "o-", color=colour, linewidth=1.4, markersize=4.5)
         for x, one, size in list(zip(milliseconds, result, sizes, strict=True))[:-1]:
             beside(axes, f"{size:,.0f} M", x, one.loss, colour, (6, 5))
-        ends.append(LineLabel(milliseconds[-1], result[-1].loss, f"{bits} bits, {sizes[-1]:,.0f} M", colour))
+        ends.append(Label(milliseconds[-1], result[-1].loss, f"{bits} bits, {sizes[-1]:,.0f} M", colour))
         last[bits] = (sizes[0], result[0].loss)
     axes.margins(y=0.12)
     plain_ticks(axes, "x", milliseconds)

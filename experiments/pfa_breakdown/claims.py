@@ -21,7 +21,7 @@ from codesign.model.metrics import priced_ops
 from codesign.model.networks.collectives import RingAllReduce, Tuned
 from codesign.model.networks.fabrics import Group
 from codesign.model.workloads import CommOp, ComputeOp
-from codesign.report.findings import BLUE, GREY, ORANGE, YELLOW, LineLabel, beside, headline, name_ends, panels
+from codesign.report.findings import BLUE, GREY, ORANGE, YELLOW, Label, beside, headline, name_ends, panels
 from codesign.staging import at_many
 
 NAME = "pfa_breakdown"
@@ -237,7 +237,7 @@ def figures() -> dict[str, Any]:
     beside(right, "printed", ranks[1], PAPER[ranks[1]], "0.1", (0, 6))
     right.set_xticks(ranks)
     right.set_title("all-reduce's share of the overhead")
-    name_ends(right, [LineLabel(ranks[-1], float(v[-1]), name, colour) for name, (v, _, colour) in shares.items()])
+    name_ends(right, [Label(ranks[-1], float(v[-1]), name, colour) for name, (v, _, colour) in shares.items()])
     gains = [totals[constants, True] / totals[constants, False] for constants in CONSTANTS]
     headline(figure, f"The appliance decodes {min(gains):.2f} to {max(gains):.2f} times as fast, as collectives start "
              "sooner; no one latency gives both its headlines and the printed shares")  # fmt: skip

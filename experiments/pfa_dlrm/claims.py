@@ -28,7 +28,7 @@ from codesign.model.networks.collectives import (
     Tuned,
 )
 from codesign.model.networks.fabrics import FatTree, SwitchDomain
-from codesign.report.findings import BLUE, ORANGE, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, ORANGE, Label, headline, name_ends, panels, plain_ticks
 from codesign.staging import at_many
 
 NAME = "pfa_dlrm"
@@ -249,7 +249,7 @@ def figures() -> dict[str, Any]:
                 middle = part.mean(axis=1).to_numpy()
                 axes.plot(part.index, middle, line, color=colour, linewidth=1.2)
                 told = word if kind == "fitted" else f"{word}, not fitted"
-                ends.append(LineLabel(TABLES[-1], float(middle[-1]), told, colour))
+                ends.append(Label(TABLES[-1], float(middle[-1]), told, colour))
         axes.axhline(1, color="0.4", linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="tables", ylim=(0.6, 200))
         axes.set_title(f"batch {batch:,}")

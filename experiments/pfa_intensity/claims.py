@@ -11,7 +11,7 @@ import pandas as pd
 from _lib.intensity import arithmetic_intensity
 from codesign import Scenario, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
-from codesign.report.findings import BLUE, GREEN, ORANGE, LineLabel, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "pfa_intensity"
 KINDS = {  # of claims whose standing alone does not say it
@@ -128,7 +128,7 @@ def figures() -> dict[str, Any]:
         for index, batch in enumerate(BATCHES):
             colour = str(0.7 - 0.6 * index / (len(BATCHES) - 1))
             axes.plot(TOKENS, values[phase][index], color=colour, linewidth=1.3)
-            ends.append(LineLabel(TOKENS[0], float(values[phase][index][0]), f"batch {batch}", colour))
+            ends.append(Label(TOKENS[0], float(values[phase][index][0]), f"batch {batch}", colour))
         axes.axhline(balance, color=ORANGE, linewidth=1.2, linestyle="--")
         beside(axes, "balance of an H100", TOKENS[-1], balance, ORANGE, (-1, 3))
         plain_ticks(axes, "x", (100, 1e3, 1e4, 1e5), ("100", "1 k", "10 k", "100 k"))
@@ -141,7 +141,7 @@ def figures() -> dict[str, Any]:
     for name, (counting, colour) in dotted.items():
         line = surface(counting)["prefill"][0]
         left.plot(TOKENS, line, ":", color=colour, linewidth=1.4)
-        name_ends(left, [LineLabel(TOKENS[-1], float(line[-1]), f"batch 1,\n{name}", colour)])
+        name_ends(left, [Label(TOKENS[-1], float(line[-1]), f"batch 1,\n{name}", colour)])
     top, most = peak(next(iter(COUNTINGS)), 1), float(values["decode"].max())
     headline(figure, f"Reading a prompt is limited by arithmetic, a token by memory: decode never passes {most:.0f} "
              f"FLOP "

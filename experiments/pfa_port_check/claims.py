@@ -6,7 +6,7 @@ import pandas as pd
 
 from _lib.celestisim_inference import PORTS, appliance_pool, compare, reference
 from codesign.evidence.reproduction import Claim
-from codesign.report.findings import BLUE, GREY, ORANGE, LineLabel, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREY, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "pfa_port_check"
 KINDS = {  # of claims whose standing alone does not say it
@@ -105,7 +105,7 @@ def figures() -> dict:
     beside(axes, f"all {PORTS:g} ports", PORTS * 0.9, 0.06, GREY, (-4, 0))
     plain_ticks(axes, "x", (1, 2, 5, 10, 20))
     plain_ticks(axes, "y", (0.1, 0.2, 0.5, 1, 2, 4))
-    ends = [LineLabel(max(rate), result[-1], f"{column.replace('_gain', '')}: {result[-1]:.2f}", colour)
+    ends = [Label(max(rate), result[-1], f"{column.replace('_gain', '')}: {result[-1]:.2f}", colour)
             for (column, result), colour in zip(values.items(), (BLUE, ORANGE), strict=True)]  # fmt: skip
     name_ends(axes, ends)
     one, every = (values["throughput_gain"][at] for at in (0, -2))

@@ -16,18 +16,7 @@ from codesign.model.hardware import (
     dbm,
     quality_of,
 )
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    LineLabel,
-    beside,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "photonic_link"
 KINDS = {  # of claims whose standing alone does not say it
@@ -237,9 +226,7 @@ def figures() -> dict:
         curve = jax.vmap(lambda r, c=changed: replace(c, {"bits_per_s": r}).energy_j_per_bit())(rates) * PJ
         count = float(stages) * factor
         left.plot(speeds, curve, color=colour, linewidth=1.4)
-        ends.append(
-            LineLabel(speeds[-1], float(curve[-1]), f"{count:g} stages, {float(changed.loss_db()):.1f} dB", colour)
-        )
+        ends.append(Label(speeds[-1], float(curve[-1]), f"{count:g} stages, {float(changed.loss_db()):.1f} dB", colour))
         least[count] = (float(curve.min()), float(speeds[int(np.argmin(curve))]))
     left.set(xscale="log", yscale="log", xlabel="Gb/s per wavelength", title="pJ/bit")
     counts = jnp.geomspace(4, 64, 60)

@@ -22,18 +22,7 @@ from codesign.model.scaling_laws import (
     TrainedModel,
 )
 from codesign.model.workloads import TrainingRun
-from codesign.report.findings import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    LineLabel,
-    beside,
-    headline,
-    name_ends,
-    panels,
-    plain_ticks,
-)
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 
 NAME = "quality_laws"
 OPTIMA = {  # FLOP -> experts -> (active parameters, tokens), both in 1e9: table 1 of [ludziejewski2025]
@@ -248,7 +237,7 @@ def figures() -> dict[str, Figure]:
         beside(axes, f"{least[-1]:.1f} B", least[-1], best.flops, colour, (0, 6) if served > 2e11 else
                (-3, -6) if served else (3, -6))  # fmt: skip
         told = f"{served / 1e9:,.0f} billion tokens served" if served else "never served"
-        ends.append(LineLabel(sizes[-1] / 1e9, flops[-1], told, colour))
+        ends.append(Label(sizes[-1] / 1e9, flops[-1], told, colour))
     axes.set(xscale="log", yscale="log", xlabel="parameters, billions", ylabel="FLOP to train and serve",
              ylim=(2e22, 1e25))  # fmt: skip
     plain_ticks(axes, "x", (3, 5, 10, 20, 30, 60))

@@ -16,7 +16,7 @@ from codesign import replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.networks.collectives import AbstractCollective, InNetworkAllReduce, NetworkLevel, Quantised
 from codesign.model.networks.fabrics import Group
-from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, GREY, ORANGE, Label, headline, name_ends, panels, plain_ticks
 
 NAME = "scin_allreduce"
 KINDS = {  # of claims whose standing alone does not say it
@@ -260,12 +260,12 @@ def figures() -> dict[str, Figure]:
     """Bandwidth with the simulation's points, and speedups over the ring for 8 and 16 members."""
     figure, (row,) = panels(3.4, 1, 3)
     styles = {"scin_inq": ("SCIN + INQ", ORANGE), "scin": ("SCIN", BLUE), "nvls": ("NVLS", GREEN)}
-    ends: list[list[LineLabel]] = [[], [], []]
+    ends: list[list[Label]] = [[], [], []]
     apart = []
     for name, (label, colour) in (styles | {"scin_ring": ("ring", GREY)}).items():
         values = [n / seconds(name, n) / 1e9 for n in SIZES]
         row[0].plot(SIZES, values, color=colour, linewidth=1.4)
-        ends[0].append(LineLabel(SIZES[-1], values[-1], label, colour))
+        ends[0].append(Label(SIZES[-1], values[-1], label, colour))
     for name in ("scin", "scin_inq"):
         points = np.array([n / simulated(name, n) / 1e9 for n in SIMULATED])
         row[0].plot(SIMULATED, points, "o", color=styles[name][1], markersize=4, markerfacecolor="none")
@@ -274,7 +274,7 @@ def figures() -> dict[str, Figure]:
         for name, (label, colour) in styles.items():
             values = [speedup(name, n, members) for n in SIZES]
             row[place].plot(SIZES, values, color=colour, linewidth=1.4)
-            ends[place].append(LineLabel(SIZES[-1], values[-1], label, colour))
+            ends[place].append(Label(SIZES[-1], values[-1], label, colour))
         row[place].axhline(1, color="0.4", linewidth=1)
         row[place].set_ylim(0, None)
     titles = ("message / time, GB/s", "over the ring, 8 members", "over the ring, 16 members")

@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from codesign import Scenario, evaluate, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.workloads import CommOp
-from codesign.report.findings import BLUE, GREEN, ORANGE, LineLabel, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, GREEN, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 from codesign.staging import at_many
 
 NAME = "scin_inference"
@@ -254,7 +254,7 @@ def figures() -> dict[str, Figure]:
                               linewidth=0)  # fmt: skip
             middle = values[index, 2]
             axes.plot(LENGTHS, middle, color=colour, linewidth=1.4)
-            ends.append(LineLabel(LENGTHS[-1], float(middle[-1]), model.removeprefix("llama2_").upper(), colour))
+            ends.append(Label(LENGTHS[-1], float(middle[-1]), model.removeprefix("llama2_").upper(), colour))
         axes.axhline(printed, color="0.4", linewidth=1, linestyle="--")
         beside(axes, f"printed: up to {printed:g}", LENGTHS[0], printed, "0.3", (1, 2))
         axes.set(xscale="log", title=f"{metric} in {number_format}, ring over SCIN")

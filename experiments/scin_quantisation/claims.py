@@ -15,7 +15,7 @@ from codesign import scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.networks.collectives import InNetworkAllReduce, Quantised, RingAllReduce, quantised
 from codesign.model.networks.fabrics import Group
-from codesign.report.findings import BLUE, ORANGE, SKY, YELLOW, LineLabel, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, ORANGE, SKY, YELLOW, Label, headline, name_ends, panels, plain_ticks
 
 NAME = "scin_quantisation"
 KINDS = {  # of claims whose standing alone does not say it
@@ -213,7 +213,7 @@ def figures() -> dict[str, Figure]:
         told = part["predicted_increase"].to_numpy()
         lost.plot(size, part["increase"], "o", color=colour, markersize=4)
         lost.plot(size, told, color=colour, linewidth=1.3)
-        ends.append(LineLabel(size[-1], float(told[-1]), f"{method} INT{bits}", colour))
+        ends.append(Label(size[-1], float(told[-1]), f"{method} INT{bits}", colour))
         apart.append(np.abs(np.log2(part["increase"].to_numpy() / told)))
     lost.set(xscale="log", yscale="log", xlabel="block, elements", title="increase of ln(perplexity)")
     plain_ticks(lost, "x", (32, 64, 128, 256, 512))
@@ -224,9 +224,9 @@ def figures() -> dict[str, Figure]:
         part = errors().xs((bits, 64), level=("bits", "block"))
         values = (part["ring"] / part["in-network"]).to_numpy(dtype=float)
         ratio.plot(members, values, "o-", color=colour, linewidth=1.3, markersize=4)
-        ends.append(LineLabel(16, float(values[-1]), f"INT{bits}, executed", colour))
+        ends.append(Label(16, float(values[-1]), f"INT{bits}, executed", colour))
     ratio.plot(members, (members + 1) / 4, color="0.4", linestyle="--", linewidth=1.3)
-    ends.append(LineLabel(16, 17 / 4, "(N + 1) / 4", "0.4"))
+    ends.append(Label(16, 17 / 4, "(N + 1) / 4", "0.4"))
     ratio.set(xlabel="members", title="squared error, ring over in-network", xticks=members)
     name_ends(ratio, ends)
     headline(figure, f"One quantisation in the network instead of one a hop: a ring of 16 has {ends[0].y:.1f} times "

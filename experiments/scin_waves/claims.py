@@ -20,7 +20,7 @@ from codesign.report.findings import (
     ORANGE,
     SKY,
     YELLOW,
-    LineLabel,
+    Label,
     headline,
     name_ends,
     panels,
@@ -138,15 +138,15 @@ def figures() -> dict[str, Figure]:
     """Bandwidth over message size, without waves by table and with 64 KB by number of waves."""
     figure, ((without, regulated),) = panels(3.4, 1, 2, sharey=True)
     colours = (SKY, BLUE, GREEN, YELLOW, ORANGE)
-    ends: tuple[list[LineLabel], list[LineLabel]] = ([], [])
+    ends: tuple[list[Label], list[Label]] = ([], [])
     for colour, size in zip(colours, TABLES, strict=True):
         values = [n / seconds(n, size, 1) / 1e9 for n in SIZES]
         without.plot(SIZES, values, color=colour, linewidth=1.4)
-        ends[0].append(LineLabel(SIZES[-1], values[-1], f"{size / 1024:.0f} KB", colour))
+        ends[0].append(Label(SIZES[-1], values[-1], f"{size / 1024:.0f} KB", colour))
     for colour, waves in zip(colours, WAVES, strict=True):
         values = [n / seconds(n, BUFFER, waves) / 1e9 for n in SIZES]
         regulated.plot(SIZES, values, color=colour, linewidth=1.4)
-        ends[1].append(LineLabel(SIZES[-1], values[-1], f"{waves} wave" + ("s" if waves > 1 else ""), colour))
+        ends[1].append(Label(SIZES[-1], values[-1], f"{waves} wave" + ("s" if waves > 1 else ""), colour))
     titles = ("one wave, by the table's size", f"table of {BUFFER / 1024:.0f} KB, by waves")
     for axes, title, named in zip((without, regulated), titles, ends, strict=True):
         axes.axhline(payload_rate() / 1e9, color=GREY, linewidth=1, linestyle=":")

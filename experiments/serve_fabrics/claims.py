@@ -16,7 +16,7 @@ from codesign.report.findings import (
     ORANGE,
     PURPLE,
     YELLOW,
-    LineLabel,
+    Label,
     headline,
     name_ends,
     panels,
@@ -164,7 +164,7 @@ def figures() -> dict[str, Figure]:
             kept = np.isfinite(values) & (values < ticks[-1])
             if kept.any():
                 axes.plot(1e3 * limits[kept], values[kept], color=colour, lw=1.4, ls=_style(way))
-                starts.append(LineLabel(1e3 * limits[-1], float(values[kept][-1]), way, colour))
+                starts.append(Label(1e3 * limits[-1], float(values[kept][-1]), way, colour))
         plain_ticks(axes, "x", shown)
         plain_ticks(axes, "y", ticks)
         if axes is row[-1]:

@@ -11,7 +11,7 @@ from _lib.failing_jobs import FinishedJob, Kind, simulate_job
 from codesign import Scenario, replace, scenario_from_config
 from codesign.evidence.reproduction import Claim
 from codesign.model.reliability import Failure, Reliability, young_interval_s
-from codesign.report.findings import BLUE, ORANGE, LineLabel, beside, headline, name_ends, panels, plain_ticks
+from codesign.report.findings import BLUE, ORANGE, Label, beside, headline, name_ends, panels, plain_ticks
 from codesign.search import numbers_of
 
 NAME = "training_goodput"
@@ -176,7 +176,7 @@ def figures() -> dict[str, Figure]:
         right.plot([best], [100 * metrics["goodput"]], "o", color=colour, markersize=4.5)
         beside(right, f"{best:.0f} s", best, 100 * metrics["goodput"], colour, (0, 5))
         ends.append(
-            LineLabel(
+            Label(
                 float(best * INTERVALS[-1]), result[-1], {"llama3": "Llama 3's rates", "rsc1": "RSC-1's"}[rates], colour
             )
         )

@@ -20,22 +20,7 @@ from .money import device_capex_usd as device_capex_usd
 from .money import device_provisioned_w as device_provisioned_w
 
 __all__ = [
-    "BANDWIDTH",
-    "Entry",
-    "Metrics",
-    "ScenarioEvaluation",
-    "account",
-    "cache_budget",
-    "cache_room",
-    "cache_tokens",
-    "chance_that_fits",
-    "computed_by",
-    "device_capex_usd",
-    "device_provisioned_w",
-    "evaluate",
-    "ledger",
-    "memory_by_class",
-    "memory_moments",
-    "parts_of",
-    "priced_ops",
+    "BANDWIDTH", "Entry", "Metrics", "ScenarioEvaluation", "account", "cache_budget", "cache_room", "cache_tokens",
+    "chance_that_fits", "computed_by", "device_capex_usd", "device_provisioned_w", "evaluate", "ledger",
+    "memory_by_class", "memory_moments", "parts_of", "priced_ops",
 ]  # fmt: skip

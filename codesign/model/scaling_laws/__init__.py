@@ -14,16 +14,6 @@ from .shape import ShapeCorrection as ShapeCorrection
 from .shape import Shapes as Shapes
 
 __all__ = [
-    "AbstractLaw",
-    "BitWidths",
-    "DenseLaw",
-    "FineGrainedLaw",
-    "FitErrors",
-    "FittedRange",
-    "JointLaw",
-    "PrecisionLaw",
-    "Ranges",
-    "ShapeCorrection",
-    "Shapes",
-    "TrainedModel",
+    "AbstractLaw", "BitWidths", "DenseLaw", "FineGrainedLaw", "FitErrors", "FittedRange", "JointLaw", "PrecisionLaw",
+    "Ranges", "ShapeCorrection", "Shapes", "TrainedModel",
 ]  # fmt: skip

@@ -17,17 +17,6 @@ from .fragmentation import effective_ratios as effective_ratios
 from .fragmentation import simulate as simulate
 
 __all__ = [
-    "MIXES",
-    "AbstractAllocator",
-    "CircuitRack",
-    "DemandMix",
-    "FixedServers",
-    "SchedulerOutcome",
-    "SharedRack",
-    "SliceHandle",
-    "SubCubes",
-    "TorusCuboids",
-    "blocking",
-    "effective_ratio",
-    "simulate",
+    "MIXES", "AbstractAllocator", "CircuitRack", "DemandMix", "FixedServers", "SchedulerOutcome", "SharedRack",
+    "SliceHandle", "SubCubes", "TorusCuboids", "blocking", "effective_ratio", "simulate",
 ]  # fmt: skip

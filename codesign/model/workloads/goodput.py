@@ -34,32 +34,10 @@ from .schedule import Op, Pass, Priced, Timeline, alongside, one_pass
 from .steady_state import FULLEST, SOME_IDLE, GroupPrompts
 
 __all__ = [
-    "ENGINE",
-    "FOREVER_S",
-    "HELPS",
-    "SHORTER",
-    "SLO",
-    "SLO_SHARES",
-    "AbstractGoodputServing",
-    "AbstractOpenServing",
-    "AbstractServingAtRate",
-    "Answering",
-    "Goodput",
-    "GoodputResult",
-    "GoodputServing",
-    "NodeTimes",
-    "RateLimit",
-    "ServingAtRate",
-    "below_the_floor",
-    "between",
-    "check_kept",
-    "check_stable",
-    "goodput",
-    "most_at",
-    "over_the_rate",
-    "shares_at",
-    "sustained",
-    "used_shares",
+    "ENGINE", "FOREVER_S", "HELPS", "SHORTER", "SLO", "SLO_SHARES", "AbstractGoodputServing", "AbstractOpenServing",
+    "AbstractServingAtRate", "Answering", "Goodput", "GoodputResult", "GoodputServing", "NodeTimes", "RateLimit",
+    "ServingAtRate", "below_the_floor", "between", "check_kept", "check_stable", "goodput", "most_at", "over_the_rate",
+    "shares_at", "sustained", "used_shares",
 ]  # fmt: skip
 
 

@@ -23,17 +23,8 @@ from .quantiles import tailed
 from .steady_state import FULLEST, LEVELS, mixed_share
 
 __all__ = [
-    "Demand",
-    "EngineStep",
-    "HostOverlap",
-    "LongerContexts",
-    "RooflineTimes",
-    "StepFixedPoint",
-    "TableTimes",
-    "Times",
-    "engine_step",
-    "prompt_steps",
-    "settled_step",
+    "Demand", "EngineStep", "HostOverlap", "LongerContexts", "RooflineTimes", "StepFixedPoint", "TableTimes", "Times",
+    "engine_step", "prompt_steps", "settled_step",
 ]  # fmt: skip
 
 

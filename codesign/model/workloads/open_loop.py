@@ -21,14 +21,7 @@ from .mean_step import Demand, EngineStep, RooflineTimes, StepFixedPoint, TableT
 from .quantiles import Percentiles, QuantileBrackets, gamma_quantiles, lognormal_quantiles
 
 __all__ = [
-    "Demand",
-    "EngineStep",
-    "LoopFixedPoint",
-    "OpenLoop",
-    "Percentiles",
-    "RooflineTimes",
-    "TableTimes",
-    "Times",
+    "Demand", "EngineStep", "LoopFixedPoint", "OpenLoop", "Percentiles", "RooflineTimes", "TableTimes", "Times",
     "open_loop",
 ]  # fmt: skip
 

@@ -12,25 +12,7 @@ from .node_relaxation import GroupOracle, oracle_for
 from .oracle import GOAL, AbstractOracle, Programme, rows_of
 
 __all__ = [
-    "GOAL",
-    "AbstractIncumbent",
-    "AbstractModelOracle",
-    "AbstractOracle",
-    "Bounding",
-    "BranchAndBound",
-    "Certified",
-    "GroupOracle",
-    "Integer",
-    "Inverse",
-    "Oracle",
-    "Outcome",
-    "Programme",
-    "SearchEffort",
-    "Verdict",
-    "check_convexity",
-    "oracle_for",
-    "polish",
-    "resources",
-    "rows_of",
-    "wanted_rows",
+    "GOAL", "AbstractIncumbent", "AbstractModelOracle", "AbstractOracle", "Bounding", "BranchAndBound", "Certified",
+    "GroupOracle", "Integer", "Inverse", "Oracle", "Outcome", "Programme", "SearchEffort", "Verdict",
+    "check_convexity", "oracle_for", "polish", "resources", "rows_of", "wanted_rows",
 ]  # fmt: skip

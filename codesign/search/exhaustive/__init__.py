@@ -17,21 +17,6 @@ from .grid import BLOCK, Grid, screen
 from .sweep import Sweep, SweepResult, TopDesigns
 
 __all__ = [
-    "BLOCK",
-    "Chunk",
-    "ChunkFolders",
-    "ChunkWork",
-    "Grid",
-    "Portion",
-    "PortionMerger",
-    "Sweep",
-    "SweepResult",
-    "TopDesigns",
-    "cut",
-    "edges_of",
-    "load_portion",
-    "merged",
-    "save_portion",
-    "screen",
-    "screen_in_chunks",
+    "BLOCK", "Chunk", "ChunkFolders", "ChunkWork", "Grid", "Portion", "PortionMerger", "Sweep", "SweepResult",
+    "TopDesigns", "cut", "edges_of", "load_portion", "merged", "save_portion", "screen", "screen_in_chunks",
 ]  # fmt: skip
