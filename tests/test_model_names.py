@@ -63,7 +63,8 @@ NAMES = {
     "Megatron-17B": None,  # and of megatron_1_7b
     "meta-llama/Llama-7B": None,
     "nvidia/GLM-5.2-NVFP4": "glm_52",
-    "google/gemma-3-27b-it": None,
+    "google/gemma-3-27b-it": "gemma3_27b",
+    "google/gemma-2-27b-it": None,
     "Instruct": None,
     "70B": None,
     "/": None,

@@ -74,6 +74,17 @@ def test_a_ring_passes_each_layer_on_rank_by_rank():
     assert seconds(under(whole, hop_s=hop)) == seconds(whole)  # nothing is exchanged in its passes
 
 
+def test_experts_that_are_issued_one_by_one_take_as_long_each():
+    """By hand, an expert a rank: 32 layers, 4 micro-batches, 2 products, each once forward and twice backward."""
+    plain = scenario_from_config(
+        "model=mixtral_8x7b", "workload=training", "framework=none", "plan=data_parallel", "cluster.device_count=8",
+        "plan.ep=8", "plan.micro_batch=1", "workload.global_batch=32", "plan.recompute=none",
+    )  # fmt: skip
+    each = 1e-5
+    assert seconds(under(plain, expert_s=each)) - seconds(under(plain)) == pytest.approx(768 * each, rel=1e-6)
+    assert seconds(under(training(), expert_s=each)) == seconds(under(training()))
+
+
 @pytest.mark.slow
 def test_derivative_and_vmap_are_those_of_the_plain_call():
     plain = under(training(plan=SHARDED), exchange=2.0, hop_s=1e-6)
@@ -92,7 +103,7 @@ def test_a_study_with_slowdowns_keeps_its_proof():
         plan={"micro_batch": [1, 2]},
         hardware={"out": Continuous("cluster.network.scale_out.fabric.bandwidth_bytes_per_s", 1e10, 2e11)},
     )  # fmt: skip
-    scenario = under(training(plan=SHARDED), attention=2.0, exchange=3.0, hop_s=4e-5)
+    scenario = under(training(plan=SHARDED), attention=2.0, exchange=3.0, hop_s=4e-5, expert_s=1e-5)
     proof = Certified(gap=5e-3, convexity_samples=8, batch_size=64, explain=False)
     result = proof.run(Problem(scenario, space, Objective("time_s * capex_usd")), 0).certificate
     assert result.certified
@@ -117,10 +128,18 @@ def test_an_unknown_class_is_refused():
 
 
 def test_parts_of_a_table_are_generations_and_releases():
-    """Hopper is a part whatever its release; a table of another source finds the part of its own generation."""
-    releases = ["26.08 NeMo Container", "25.09 x", "26.06 NeMo Container", "26.04.01 x"]
-    nemo = pd.DataFrame({"gpu": ["H100-SXM", "H100-SXM", "GB200", "B200"], "release": releases})
-    assert parts_of(nemo).tolist() == ["hopper", "hopper", "since_26_06", ""]
+    """Hopper is a part whatever its release, racks are with a fused recipe; another source finds its generation's."""
+    rows = [
+        ("H100-SXM", "26.08 NeMo Container", "DeepSeekV3", "hopper"),
+        ("H100-SXM", "25.09 x", "DeepSeekV3", "hopper"),
+        ("GB200", "26.06 NeMo Container", "DeepSeekV3 [w/o MTP]", "since_26_06"),
+        ("GB200", "26.06.01 NeMo Container", "GPT OSS 120B", ""),  # the release that lost its fused products
+        ("GB300", "26.08 NeMo Container", "Nemotron_3_Super", ""),
+        ("B300", "26.06 NeMo Container", "DeepSeekV3", ""),
+        ("B200", "26.04.01 x", "DeepSeekV3", ""),
+    ]
+    nemo = pd.DataFrame(rows, columns=["gpu", "release", "model", "part"])
+    assert parts_of(nemo).tolist() == nemo["part"].tolist()
     assert parts_of(pd.DataFrame({"gpu": ["H100-SXM", "A100-SXM-80GB"]})).tolist() == ["hopper", "ampere"]
     assert "attention" not in stored()["nemo_megatron_bridge-hopper"]
 

@@ -4,20 +4,29 @@ import numpy as np
 
 from ..core.errors import ConfigError
 from ..core.fields import as_leaf, replace
+from ..core.units import GIB
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import ContinuousServing
+from ..model.workloads.goodput import AbstractOpenServing
 from ..model.workloads.plan_fields import words_of
 from ..study import DesignSpace
 from .checks import broken_plan
 from .composition import compose
 from .device_counts import COUNT
-from .memory_advice import PLACES, places_that_fit, shortage
+from .memory_advice import PLACES, most_places, places_that_fit, shortage
 from .starting import names
 from .study import study_from_config
 
+LARGE, PLACES_OF_LARGE, PLACES_OF_SMALL = 70 * GIB, 1024.0, 256.0
+"""Memory of a device from which vLLM serves more sequences at once, and how many on such devices and on others.
+
+Source: `get_batch_defaults` of vLLM 0.11 to 0.30, which counts A100 among the others.
+"""
+SMALL_ANYWAY = "a100"
+
 
 def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
-    """The scenario, with the nearest legal plan of its space where the one that came along breaks a rule.
+    """The scenario as an engine would start it, with the nearest legal plan of its space where a rule is broken.
 
     Nearest: the fewest fields are others, then the least factor between them. A plan that was chosen by name or by an
     experiment stays as it is, and so does every field that was chosen.
@@ -27,6 +36,30 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     """
     if names(overrides, "plan", "experiment"):
         return scenario, ""
+    legal, broken = _nearest_legal(scenario, overrides)
+    started, places = _with_engine_places(legal, overrides)
+    return started, "; ".join(line for line in (broken, places) if line)
+
+
+def _with_engine_places(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
+    """The scenario with as many requests at once as an engine admits and its cache has room for, under a rate.
+
+    Fewer than the plan came with are not taken: what then lacks memory is refused with what would help.
+    """
+    if not isinstance(scenario.workload, AbstractOpenServing) or any(PLACES in text for text in overrides):
+        return scenario, ""
+    accelerator = scenario.cluster.accelerator
+    large = float(accelerator.hbm.capacity_bytes) >= LARGE and not accelerator.name.startswith(SMALL_ANYWAY)
+    most, current = PLACES_OF_LARGE if large else PLACES_OF_SMALL, float(scenario.plan.micro_batch)
+    places = most_places(scenario, current, most)
+    if places <= current:
+        return scenario, ""
+    why = "vLLM's max_num_seqs on such devices" if places == most else "for which the cache has room"
+    line = f"assumed: {PLACES}={places:g} requests at once, {why}; name {PLACES} for another number"
+    return replace(scenario, {PLACES: as_leaf(places)}), line
+
+
+def _nearest_legal(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
     chosen = {text.lstrip("+~").partition("=")[0].removeprefix("plan.") for text in overrides if "plan." in text}
     broken = broken_plan(scenario)
     if not broken:

@@ -30,7 +30,7 @@ from ..study.objective import feasible
 
 __all__ = [
     "PLACES", "TIERS", "FieldValues", "capacity_of", "changes_that_fit", "distance", "does_not_fit", "legal_values",
-    "less_retained", "minimal_changes", "narrower", "places_that_fit", "shortage", "smallest_change",
+    "less_retained", "minimal_changes", "most_places", "narrower", "places_that_fit", "shortage", "smallest_change",
     "smallest_changes", "used_of",
 ]  # fmt: skip
 
@@ -302,6 +302,14 @@ def places_that_fit(scenario: Scenario) -> float:
         if len(change) == 1 and path == PLACES:
             return float(value)
     return 0.0
+
+
+def most_places(scenario: Scenario, least: float, most: float) -> float:
+    """Sequences, of so many at least and at most, that a legal plan has room for at once; 0 where for none."""
+    start = {PLACES: most + 1}
+    if not _fitting(scenario, start, [{PLACES: least}]).any():
+        return 0.0
+    return _largest(scenario, start, {PLACES: least})[PLACES]
 
 
 def narrower(scenario: Scenario) -> list[str]:

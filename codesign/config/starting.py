@@ -27,7 +27,7 @@ from .model_names import OPTIONS, hub_name, model_option, overrides_of_format
 AUTO, NONE = "auto", "none"
 TYPICAL = "typical"
 TRAINING = {
-    "ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo_26_06",
+    "ampere": "megatron", "hopper": "nemo_h100", "blackwell": "nemo",
     **dict.fromkeys(("tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu7", "tpu8"), "maxtext"),
 }  # fmt: skip
 """Generation -> framework whose training steps were measured there, or on its kin; elsewhere `TYPICAL`."""

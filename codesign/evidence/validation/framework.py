@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import yaml
-from scipy.optimize import minimize
+from scipy.optimize import least_squares, minimize
 
 from ...config.groups import conf_dir
 from ...core.errors import DataError
@@ -39,28 +39,44 @@ __all__ = [
     "stored",
 ]
 
-SCALES = {"launch_s": 1e-5, "step_overhead_s": 1e-2, "hop_s": 1e-5}  # of a constant in a fit; one of all others
+SCALES = {
+    "launch_s": 1e-5,
+    "step_overhead_s": 1e-2,
+    "hop_s": 1e-5,
+    "expert_s": 1e-5,
+}  # of a constant in a fit; one of all others
 LEAST = 0.1  # of a factor
 CONSTANTS = {  # kind of table -> which constants it can tell: large models hide the host's time
     "recompute_steps": ("kernel_slowdown",),
     "achieved_rates": ("kernel_slowdown",),
     "layout_steps": ("kernel_slowdown", "launch_s", "step_overhead_s", "elementwise"),
     "sharded_rates": ("kernel_slowdown", "attention", "elementwise"),
-    "named_model_rates": ("kernel_slowdown", "attention", "experts", "dispatch"),
+    "named_model_rates": ("kernel_slowdown", "attention", "elementwise", "experts", "dispatch"),
 }
 ZERO = "zero3"  # of a table with other frameworks beside its own
-SINCE = "26.06"  # release whose experts take half as long in steps of the same layout (all devices and models)
+SINCE = "26.06"
+FUSED = ("DeepSeekV3", "GPT OSS 120B", "Qwen3_235B_a22B")
+"""Models whose recipes fuse the products of experts and replay a step as one graph on racks, from that release on.
+
+Nemotron 3 and Kimi K2 run as before. Source: [nvidia2026bridge_releases].
+"""
+RACK = "GB"  # how their devices' names begin
+UNFUSED_AGAIN = {"GPT OSS 120B": "26.06.01"}  # one release lost the fused products of one model, as its notes say
 LATER = f"since_{SINCE.replace('.', '_')}"
-HOPPER = "hopper"  # whose kernels are all slower by one factor in steps of three models; Blackwell's are not
+HOPPER = "hopper"  # whose kernels are all slower by one factor, and whose passes over memory come nearer to its rate
 APART = {
     "achieved_rates": {ZERO: ("exchange", "hop_s")},
     "sharded_rates": {"": CONSTANTS["sharded_rates"]},
-    "named_model_rates": {LATER: ("experts",), HOPPER: ("kernel_slowdown",)},
+    "named_model_rates": {
+        LATER: ("experts",),
+        HOPPER: ("kernel_slowdown", "elementwise", "experts", "expert_s", "dispatch"),
+    },
 }
 """Kind of table -> part (any: "") -> constants that it has of its own (see `parts_of`), the others as of the whole."""
 AT_ONE = {HOPPER: ("attention",)}
 """Part -> constants of the whole table that it has not: few rows of long kernels cannot tell attention from others."""
 MOST_ROWS = 1000  # of a table that are drawn for a fit
+SHARP, SLOPE_STEP, MOST_STEPS = 0.02, 1e-3, 20  # of a fit without some rows: width of its loss, differences, calls
 FEW_ROWS = 20  # up to which rows of one device are left out one by one
 FEWEST_APART = {"achieved_rates": 3, "sharded_rates": 20, "named_model_rates": 5}
 FITTED_ON = {  # kind of table -> the source whose constants ship with the package
@@ -116,10 +132,12 @@ def parts_of(frame: Any) -> "pd.Series[str]":
     if "scheme" in frame:
         return frame["scheme"].astype(str).str.contains("ZeRO").map({True: ZERO, False: ""})
     family = frame["gpu"].map({gpu: generation_of(accelerator_option(str(gpu))) for gpu in set(frame["gpu"])})
-    if "release" in frame:
-        numbers = frame["release"].astype(str).str.extract(r"^(\d\d\.\d\d)")[0].fillna("")
-        later = (numbers >= SINCE).map({True: LATER, False: ""})  # year and month
-        return later.where(family != HOPPER, HOPPER)
+    if {"release", "model"} <= {*frame}:
+        numbers = frame["release"].astype(str).str.extract(r"^(\d\d\.\d\d(?:\.\d\d)?)")[0].fillna("")
+        models = frame["model"].astype(str).str.split(" [", regex=False).str[0]
+        fused = (numbers >= SINCE) & models.isin(FUSED) & frame["gpu"].astype(str).str.startswith(RACK)
+        fused &= numbers != models.map(UNFUSED_AGAIN)
+        return fused.map({True: LATER, False: ""}).where(family != HOPPER, HOPPER)
     return family
 
 
@@ -169,16 +187,13 @@ def fit_table(
         yield name, constants, {"source": source, "at": stem, "kind": "fitted", "note": note}
 
 
-def fit(
-    sample: "Sample", names: Sequence[str], held: Mapping[str, float], near: Mapping[str, float] | None = None
-) -> dict[str, float]:
+def fit(sample: "Sample", names: Sequence[str], held: Mapping[str, float]) -> dict[str, float]:
     """Least mean absolute log error, by Nelder-Mead in the constants' own scales; `held` stay as they are.
 
     Args:
         sample: rows.
         names: constants that are fitted.
         held: others.
-        near: constants to begin at, where they are known not to be far.
     """
 
     def constants_of(x: np.ndarray) -> dict[str, float]:
@@ -188,28 +203,56 @@ def fit(
         return float(np.mean(np.abs(np.log(sample.ratios(constants_of(x))))))
 
     start = [1.0 if name in SCALES else 1.05 for name in names]
-    if near is not None:
-        start = [near[name] / SCALES.get(name, 1.0) for name in names]
-    tries = (20 if near is not None else 40) * len(names)
-    options = {"maxfev": tries, "xatol": 1e-3}
+    options = {"maxfev": 40 * len(names), "xatol": 1e-3}
     result = minimize(loss, np.array(start), method="Nelder-Mead", options=options)
     result = minimize(loss, result.x, method="Nelder-Mead", options=options)  # a simplex may have shrunk on its way
     return {name: float(f"{value:.4g}") for name, value in constants_of(result.x).items()}
 
 
 def left_out(sample: "Sample", rows: "pd.Series[bool]", constants: Mapping[str, float], names: Sequence[str]) -> str:
-    """Held-out error as text: rows predicted by a fit on other devices, or on other rows if few are of one device."""
+    """Held-out errors as text: rows by a fit on other devices and on other models, or on other rows if they are few."""
+    frame = sample.frame
+    groups = {"devices": frame["gpu"]}
+    if "model" in frame:
+        groups["models"] = frame["model"].astype(str).str.split(" [", regex=False).str[0]
+    groups = {what: column.where(rows) for what, column in groups.items()}
+    groups = {what: column for what, column in groups.items() if column.nunique() > 1}
+    if not groups and rows.sum() <= FEW_ROWS:
+        groups = {"rows": pd.Series(frame.index, index=frame.index).where(rows)}
+    return "".join(f", {_error_left_out(sample, rows, column, constants, names):.1f} % of {what} left out"
+                   for what, column in groups.items())  # fmt: skip
+
+
+def _error_left_out(
+    sample: "Sample", rows: "pd.Series[bool]", groups: "pd.Series[Any]", constants: Mapping[str, float],
+    names: Sequence[str],
+) -> float:  # fmt: skip
+    """Median error in percent of each group's rows by a fit on the others."""
     held = {name: value for name, value in constants.items() if name not in names}
-    groups, what = sample.frame["gpu"].where(rows), "devices"
-    if groups.nunique() < 2 and rows.sum() <= FEW_ROWS:
-        groups, what = pd.Series(sample.frame.index, index=sample.frame.index).where(rows), "rows"
-    if groups.nunique() < 2:
-        return ""
     ratios: list[float] = []
     for one in sorted(groups.dropna().unique()):
-        others = fit(sample.some(rows & (groups != one)), names, held, constants)
+        others = refit(sample.some(rows & (groups != one)), names, held, constants)
         ratios += sample.some(groups == one).ratios(others).tolist()
-    return f", {100 * float(np.median(np.abs(np.asarray(ratios) - 1))):.1f} % of {what} left out"
+    return 100 * float(np.median(np.abs(np.asarray(ratios) - 1)))
+
+
+def refit(
+    sample: "Sample", names: Sequence[str], held: Mapping[str, float], near: Mapping[str, float]
+) -> dict[str, float]:
+    """Fit from constants that are not far, by trust regions on slopes: a tenth of the calls of `fit`.
+
+    The loss is nearly that of `fit`: linear in errors above `SHARP`.
+    """
+
+    def constants_of(x: np.ndarray) -> dict[str, float]:
+        return {**held, **dict(zip(names, map(_legal, names, x), strict=True))}
+
+    start = np.array([near[name] / SCALES.get(name, 1.0) for name in names])
+    result = least_squares(
+        lambda x: np.log(sample.ratios(constants_of(x))), start, loss="soft_l1", f_scale=SHARP, diff_step=SLOPE_STEP,
+        bounds=([0.0 if name in SCALES else LEAST for name in names], np.inf), max_nfev=MOST_STEPS,
+    )  # fmt: skip
+    return constants_of(result.x)
 
 
 def _legal(name: str, scaled: float) -> float:

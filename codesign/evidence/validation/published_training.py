@@ -30,7 +30,7 @@ from ...model.metrics import evaluate
 from ...model.scenario import Cluster, Scenario
 from ...model.workloads import Plan, Precision, Slowdowns, Training, Transformer
 from ..measurements import FoundTable
-from .row_overrides import NEMO_MODELS, configured_model, megatron_model, mpt_model
+from .row_overrides import configured_model, megatron_model, model_of, mpt_model
 from .scores import readable
 from .vectorise import Adjust, Batch, anonymous, batches, grouped, sized, vectorised
 
@@ -144,9 +144,7 @@ def mosaic(row: Any) -> list[Run]:
 
 def nemo(row: Any) -> list[Run]:
     """Pre-training of the models that ship as configuration."""
-    name = str(row.model).split(" [")[0]
-    if name not in NEMO_MODELS:
-        raise ConfigError(f"model {row.model!r} has no configuration")
+    model = model_of(str(row.model).split(" [")[0])
     if row.phase != "Pre-Training":
         raise ConfigError(f"phase {row.phase!r} is not modelled")
     tp, pp, cp = float(row.tp), float(row.pp), float(row.cp)
@@ -158,7 +156,6 @@ def nemo(row: Any) -> list[Run]:
         sequence_parallel=1.0 if tp > 1 else 0.0, tp_overlap=1.0, pp_overlap=1.0,
     )  # fmt: skip
     seconds = row.global_batch * row.seq_tokens / (row.tokens_per_s_per_gpu * row.num_gpus)
-    model = configured_model(NEMO_MODELS[name])
     compute = FORMATS.get(str(row.precision), str(row.precision))
     return [Run(row.gpu, model, plan, row.num_gpus, row.seq_tokens, row.global_batch, seconds, compute, "bf16")]
 

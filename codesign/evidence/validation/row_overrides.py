@@ -26,7 +26,7 @@ from .measured_kernels import left_out
 from .vectorise import Form, Sheet, anonymous, batches, form_of, grouped, vectorised
 
 __all__ = [
-    "NEMO_MODELS", "RUNS", "PricedRun", "accelerator_option", "board_cluster", "command", "configured_model",
+    "RUNS", "PricedRun", "accelerator_option", "board_cluster", "command", "configured_model",
     "left_out_cluster", "measured_cluster", "megatron_model", "metrics_of", "model_of", "mpt_model",
     "option_of", "predicted", "scenarios_of",
 ]  # fmt: skip
@@ -156,13 +156,6 @@ _programs: dict[tuple[str, ...], Callable[[Scenario], tuple[np.ndarray, ...]]] =
 # Models of published training runs: by their numbers, or of the configuration.
 
 
-NEMO_MODELS = {
-    "LLAMA3.1_405B": "llama31_405b",
-    "LLAMA3_70B": "llama31_70b",
-    "LLAMA3_8B": "llama31_8b",
-    "DeepSeekV3": "deepseek_v3",
-    "Qwen3_235B_a22B": "qwen3_235b_a22b",
-}
 MPT_SHAPES = {  # hidden, heads, layers: the published configurations of the MPT family
     "125m": (768, 12, 12),
     "350m": (1024, 16, 24),
@@ -235,12 +228,12 @@ def option_of(name: str) -> str:
 
 
 def model_of(name: str) -> Transformer:
-    """The model that a published name means.
+    """The model that a published name means, without an encoder of pictures: these tables hold text alone.
 
     Raises:
         ConfigError: as `option_of`.
     """
-    return configured_model(option_of(name))
+    return replace(configured_model(option_of(name)), vision=None)
 
 
 # Configuration of a measured device, and of the cluster that it stood in.

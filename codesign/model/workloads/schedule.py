@@ -212,6 +212,8 @@ def one_pass(priced: Priced, phase: str, plan: AbstractModelPlan, slowdown: Arra
 
 ATTENTION = ("attention_prefill", "mla_prefill")
 """Classes of kernels that a framework brings itself: not those that were timed."""
+EXPERTS = "moe_gemm"
+"""Kernel of the products of a rank's experts."""
 
 
 class Slowdowns(Module):
@@ -220,7 +222,8 @@ class Slowdowns(Module):
     `attention` of attention kernels, `elementwise` of passes over memory, `experts` of products of experts, `dispatch`
     of moving tokens to experts and back, `exchange` of gathering parameters and reducing gradients among data-parallel
     ranks. Where each pass gathers and reduces (ZeRO 2 and 3) a ring of all ranks passes a layer's tensors on, one by
-    one: `hop_s` is what every further rank adds to a layer's exchange.
+    one: `hop_s` is what every further rank adds to a layer's exchange. Where the products of the experts of a rank are
+    issued one by one, each adds `expert_s`.
 
     Assumes: a factor is the same whatever the shape, so that times keep their curvature.
     Source: none: each is fitted on measured steps, with its count beside it.
@@ -232,6 +235,7 @@ class Slowdowns(Module):
     dispatch: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     exchange: Float[Array, "*b"] = quantity(low=0.1, high=1e3, default=1.0)
     hop_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a ring, for each layer and rank")
+    expert_s: Float[Array, "*b"] = quantity(default=0.0, doc="of a grouped product, for each expert of a rank")
 
     @classmethod
     def example(cls) -> "Slowdowns":
@@ -242,7 +246,7 @@ class Slowdowns(Module):
         """The factor on the time of an operation; None for one."""
         if isinstance(op, ComputeOp):
             kinds = {**dict.fromkeys(ATTENTION, self.attention), "elementwise": self.elementwise,
-                     "moe_gemm": self.experts}  # fmt: skip
+                     EXPERTS: self.experts}  # fmt: skip
             return kinds.get(op.kernel)
         if isinstance(op, CommOp):
             return {"data": self.exchange, "expert_data": self.exchange, "ep": self.dispatch}.get(op.axis)
@@ -257,6 +261,8 @@ class Slowdowns(Module):
                 time = cost.time_s * factor
                 if isinstance(op, CommOp) and op.axis == "data" and op.phase in PER_MICRO_BATCH:
                     time = time + op.count * hops * self.hop_s
+                if isinstance(op, ComputeOp) and op.kernel == EXPERTS:
+                    time = time + op.count * op.work.batch * self.expert_s
                 cost = dataclasses.replace(cost, time_s=time)
             result.append((op, cost))
         return result
