@@ -175,8 +175,8 @@ test_memory.py test_models.py test_topology.py test_workloads.py'
 # own, two at a time. The longest come first, so that both processors are done together; a part prints when it has ended.
 parts='test_[pq]*.py
 test_cla*.py
-contracts reference
 test_s*.py
+contracts reference
 test_[mno]*.py
 test_[fgh]*.py
 test_[t-z]*.py

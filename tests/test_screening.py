@@ -18,11 +18,12 @@ SERVED = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def oracle(monkeypatch):
+@pytest.fixture(scope="module")
+def oracle():
     """A few plans, with small tables, so that most numbers are computed for every point, as where plans are many."""
-    monkeypatch.setattr(tables, "FEW_ROWS", 20)
-    return RowsOfProblem(512, 0)(study_from_config(*SERVED).problem)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tables, "FEW_ROWS", 20)
+        yield RowsOfProblem(512, 0)(study_from_config(*SERVED).problem)
 
 
 @pytest.mark.slow

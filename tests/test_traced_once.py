@@ -1,5 +1,6 @@
 """Programs kept on disk: what comes back is what was traced, and anything else is traced anew."""
 
+import shutil
 import subprocess
 import sys
 from collections import OrderedDict
@@ -27,21 +28,41 @@ from codesign.staging.program_cache import (
 )
 
 STUDY = "experiment=train_gpt3_175b"
+STORES = [(model, "_bases"), (model, "_models"), (model, "_programs"), (points, "_prepared")]
 
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     """A folder that programs are kept in, and nothing kept in this process; calls forget what this process keeps."""
 
+    for module, store in STORES:
+        monkeypatch.setattr(module, store, OrderedDict())
+
     def forget() -> None:
-        for store in ("_bases", "_models", "_programs"):
-            monkeypatch.setattr(model, store, OrderedDict())
-        monkeypatch.setattr(points, "_prepared", OrderedDict())
+        for module, store in STORES:  # emptied: a store that is replaced would live on until the test has ended
+            getattr(module, store).clear()
 
     keep_in(tmp_path)
-    forget()
     yield forget
     keep_in(None)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return study_from_config(STUDY).problem
+
+
+@pytest.fixture(scope="module")
+def written(study, tmp_path_factory):
+    """(a folder with what is kept of the study, answers, equations): traced and packed once for all who read a copy."""
+    folder = tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patched:
+        for module, store in STORES:
+            patched.setattr(module, store, OrderedDict())
+        keep_in(folder)
+        result, count = asked(study), len(base_of(study.scenario).program.equations)
+        keep_in(None)
+    return folder, result, count
 
 
 def kept_in(folder, kind="programs"):
@@ -58,6 +79,7 @@ def asked(problem):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("roomy")
 @pytest.mark.parametrize("experiment", ["train_gpt3_175b", "serve_deepseek_v3"])
 def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypatch):
     """The same equations, places and structure; rows, slopes and proofs to the last bit."""
@@ -83,14 +105,13 @@ def test_what_comes_back_is_what_was_traced(disk, tmp_path, experiment, monkeypa
 
 
 @pytest.mark.slow
-def test_another_process_reads_it(disk, tmp_path):
+def test_another_process_reads_it(written):
     """Nothing of the process that traced is needed."""
-    scenario = study_from_config(STUDY).problem.scenario
-    assert base_of(scenario).program.equations
+    folder, _, count = written
     asks = f"""
 import jax; jax.config.update("jax_enable_x64", True)
 from pathlib import Path
-from codesign.core.disk_cache import keep_in; keep_in(Path({str(tmp_path)!r}))
+from codesign.core.disk_cache import keep_in; keep_in(Path({str(folder)!r}))
 from codesign import study_from_config
 from codesign.staging import base_of, model
 model.account = None
@@ -98,7 +119,7 @@ print(len(base_of(study_from_config({STUDY!r}).problem.scenario).program.equatio
 """
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == len(base_of(scenario).program.equations)
+    assert int(done.stdout) == count
 
 
 @pytest.mark.slow
@@ -106,24 +127,23 @@ print(len(base_of(study_from_config({STUDY!r}).problem.scenario).program.equatio
     lambda text: "", lambda text: text[: len(text) // 2], lambda text: "[1, 2]", lambda text: "[[]]",
     lambda text: text.replace("mul", "add", 1), lambda text: text.partition("\n")[2],
 ])  # fmt: skip
-def test_what_is_damaged_is_traced_anew(disk, tmp_path, damage):
+@pytest.mark.usefixtures("disk")
+def test_what_is_damaged_is_traced_anew(study, written, tmp_path, damage):
     """And kept whole again."""
-    scenario = study_from_config(STUDY).problem.scenario
-    traced = base_of(scenario)
+    shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)
     (file,) = kept_in(tmp_path)
     whole = file.read_text()
     file.write_text(damage(whole))
-    disk()
-    assert len(base_of(scenario).program.equations) == len(traced.program.equations)
+    assert len(base_of(study.scenario).program.equations) == written[2]
     assert file.read_text() == whole
 
 
 @pytest.mark.slow
-def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("disk")
+def test_another_module_or_size_is_another_program(study, written, tmp_path, monkeypatch):
     """The key has the text of every module, and shapes and types of numbers."""
-    scenario = study_from_config(STUDY).problem.scenario
-    base_of(scenario)
-    disk()
+    shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)
+    scenario = study.scenario
     monkeypatch.setattr(program_cache, "_modules", lambda: "others")
     base_of(scenario)
     assert len(kept_in(tmp_path)) == 2
@@ -139,16 +159,15 @@ def test_another_module_or_size_is_another_program(disk, tmp_path, monkeypatch):
     lambda text: text[: len(text) // 2], lambda text: text.replace("mul", "add", 1),
     lambda text: text.partition("\n")[2],
 ])  # fmt: skip
-def test_packs_that_are_damaged_are_made_anew(disk, tmp_path, damage):
+@pytest.mark.usefixtures("disk")
+def test_packs_that_are_damaged_are_made_anew(study, written, tmp_path, damage):
     """The same rows and slopes, and texts that are whole again."""
-    problem = study_from_config(STUDY).problem
-    first = asked(problem)
+    shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)
     whole = {file: file.read_text() for file in kept_in(tmp_path, "packs")}
     assert whole
     for file, text in whole.items():
         file.write_text(damage(text))
-    disk()
-    for one, other in zip(asked(problem), first, strict=True):
+    for one, other in zip(asked(study), written[1], strict=True):
         assert one == other if isinstance(one, str) else np.array_equal(one, other, equal_nan=True)
     assert whole == {file: file.read_text() for file in kept_in(tmp_path, "packs")}
 
@@ -169,12 +188,12 @@ def test_an_operation_that_was_traced_twice_is_one_kind(monkeypatch):
 
 
 @pytest.mark.slow
-def test_other_rows_and_slopes_are_other_packs(disk, tmp_path):
+@pytest.mark.usefixtures("disk")
+def test_other_rows_and_slopes_are_other_packs(written, tmp_path):
     """Rows alone, rows with slopes, and those of another goal; another limit is the same one."""
-    asked(study_from_config(STUDY).problem)
+    shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)
     known = set(kept_in(tmp_path, "packs"))
     assert len(known) == 2
-    disk()
     asked(study_from_config(STUDY, "objective.limits.capex_usd=1e8").problem)
     assert set(kept_in(tmp_path, "packs")) == known
     asked(study_from_config(STUDY, "objective.goal=energy_j").problem)

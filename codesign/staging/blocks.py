@@ -197,8 +197,9 @@ class Blocks:
         for number, slot in enumerate(program.inputs[model.leaves :]):
             given[slot] = Table(frozenset([number]), self._table.column(number))
         others = [slot for slot in program.constants if slot >= len(model.program.shapes)]  # of what is asked
-        self._program = staged = stage(program, self._table, given, MOST_ROWS, others)
-        self._rows = {fields: self._table.rows_of(fields) for fields in self._plan_parts()}
+        staged = stage(program, self._table, given, MOST_ROWS, others)
+        plan_parts = {self._plan_part(table) for table in staged.tables.values()}
+        self._rows = {fields: self._table.rows_of(fields) for fields in plan_parts}
         count = len(next(iter(plans.values()), [0]))
         fixed = {slot: np.asarray(table.values[0]) for slot, table in staged.tables.items() if not table.fields}
         moving = tuple(slot for slot in staged.tables if slot not in fixed)
@@ -216,10 +217,9 @@ class Blocks:
             operations[sort[slot]] += max(1, math.prod(self._scalarized.shapes[slot]))
         self.tall, self.wide, self._layout = min(self._cuts(block, count, operations), key=lambda cut: cut[0])[1:]
         self._apart = self._layout.apart
-        self._spread = [self._spread_out(staged.tables[slot]) for slot in moving]
+        self._spread = [self._spread_out(staged.tables.pop(slot)) for slot in moving]  # so that none is held twice
         self._last: dict[int, tuple[Any, np.ndarray]] = {}  # table -> for which block, what was given
         self._ready = {-1: (self._running(self._scalarized), self._inputs)}
-        self._tables = [staged.tables[slot] for slot in moving]
         self._kinds = PlanKinds(
             self._scalarized, {part: sizes[slot] for slot in moving for part, _ in lanes[slot]},
             self._input_codes, count, self.tall, math.prod(self.shape),
@@ -239,15 +239,11 @@ class Blocks:
     def _input_codes(self, number: int) -> Int[np.ndarray, " plans"]:
         """Known value of one input in each plan, whatever the level; unknown for arrays that are not written out."""
         position, index = self._inputs[number]
-        table = self._tables[position]
-        rows, values = self._rows[self._plan_part(table)], table.values[(slice(None), *index)]
-        if values.ndim > 1:
-            return np.full(len(rows), UNKNOWN, dtype=np.int8)
-        return codes_of(values.reshape(len(values) // self._levels_reaching(table), -1))[rows]
-
-    def _levels_reaching(self, table: Table) -> int:
-        """Combinations of levels that reach a table."""
-        return math.prod(size for number, size in enumerate(self.shape) if self._listed + number in table.fields)
+        part, values = self._spread[position]
+        if values.ndim - len(self.shape) - 1 > len(index):
+            return np.full(len(self._rows[part]), UNKNOWN, dtype=np.int8)
+        of_plans = np.moveaxis(values[index], self._apart, 0)
+        return codes_of(of_plans.reshape(len(of_plans), -1))[self._rows[part]]
 
     @property
     def operations(self) -> int:
@@ -275,9 +271,6 @@ class Blocks:
             if left:
                 seconds += BlockAxes(self._sizes(span - left, left), tall, layout.apart).seconds(operations)
             yield seconds / (tall * span), tall, wide, layout
-
-    def _plan_parts(self) -> set[Fields]:
-        return {self._plan_part(table) for table in self._program.tables.values()}
 
     def _parts(self, fields: Fields) -> tuple[bool, Fields]:
         """(True if any plan field is among them, numbers of the hardware variables that are)."""

@@ -101,15 +101,16 @@ def as_used(accelerator, precision):
     return change(
         accelerator,
         name="any",
+        generation="any",
         peak_flops_per_s=some(accelerator.peak_flops_per_s),
         energy_j_per_flop=some(accelerator.energy_j_per_flop),
         kernels={
-            kind: {name: _anybody(accelerator.kernel(kind, name)) for name in used} for kind in accelerator.kernels
+            kind: {name: without_label(accelerator.kernel(kind, name)) for name in used} for kind in accelerator.kernels
         },
     )
 
 
-def _anybody(kernel):
+def without_label(kernel):
     """Without the name of what its constants were fitted on, which learned factors alone read."""
     return change(kernel, chip=change(kernel.chip, label="")) if hasattr(kernel, "chip") else kernel
 

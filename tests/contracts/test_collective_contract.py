@@ -1,5 +1,9 @@
 """Promises of every algorithm: those of the menu and of plug-ins by their examples, and what files of conf/ build."""
 
+from typing import Any
+
+import jax
+import numpy as np
 import pytest
 from contracts.menus import built, configs
 from hypothesis import given
@@ -32,11 +36,20 @@ def test_class_also_keeps(promise, name):
     promise(algorithm, algorithm.operation, 0)
 
 
+HELD: set[Any] = set()
+"""Algorithms that kept every promise: two thirds of those of files are equal, in structure and in every number."""
+
+
 @pytest.mark.parametrize(("group", "name"), FILES, ids=["/".join(f) for f in FILES])
 def test_file_keeps_every_promise(group, name):
     made = built(group, name)
     for operation in OPERATIONS:
         algorithm = getattr(made, "collectives", made).algorithm(operation)
+        leaves, structure = jax.tree.flatten(algorithm)
+        equal = operation, structure, *((np.shape(leaf), np.asarray(leaf).tobytes()) for leaf in leaves)
+        if equal in HELD:
+            continue
         check_ranges(algorithm)
         for promise in COLLECTIVE_PROMISES:
             promise(algorithm, operation, 7)
+        HELD.add(equal)
