@@ -8,7 +8,7 @@ from random_programs import random_model
 
 from codesign.staging import flatten, running, written_out
 from codesign.staging.blocks import BlockAxes, best_layout
-from codesign.staging.identities import largest, without_identities
+from codesign.jaxprs.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
 from codesign.staging.packing import Packs, packing_of
 from codesign.staging.running import Running
