@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from ..core.errors import ConfigError
 from ..core.few_kernels import has_loop, in_few_kernels
+from ..core.free_memory import without_collection
 from ..core.jax_typed import as_function, asarray, is_traced, traced_for_all
 from ..core.matrix_slopes import by_matrix
 from ..core.smooth import OPERATION, larger, smaller
@@ -163,14 +164,18 @@ def partially_evaluated(function: Function) -> Function:
         places = [index for index, leaf in enumerate(leaves) if is_traced(leaf)]
         if len(places) == len(leaves) or any(leaves[index].dtype != np.float64 for index in places):
             return function(tree)
-        moving = [asarray(leaves[index], dtype=leaves[index].dtype) for index in places]  # not of a weak type
+        with without_collection():
+            return along([asarray(leaves[i], dtype=leaves[i].dtype) for i in places], places, leaves, structure)
+
+    def along(moving: list[Array], places: list[int], leaves: list[Any], structure: Any) -> Any:
+        """Results along the numbers at these places, none of a weak type."""
         shapes = list(leaves)
         for index, leaf in zip(places, moving, strict=True):
             shapes[index] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
         trace = cast(Any, traced).trace(jax.tree.unflatten(structure, shapes))
         full = _flat(trace.jaxpr)
         if full is None:
-            return function(tree)
+            return function(jax.tree.unflatten(structure, leaves))
         settled = {full.inputs[i]: np.asarray(leaf) for i, leaf in enumerate(leaves) if i not in places}
         key = (id(full), tuple((slot, value.tobytes()) for slot, value in settled.items()))
         program = cached(_folded, key, lambda: folded(full, settled, {}), MOST_FOLDED)
