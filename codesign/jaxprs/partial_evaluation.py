@@ -177,8 +177,9 @@ def partially_evaluated(function: Function) -> Function:
         if full is None:
             return function(jax.tree.unflatten(structure, leaves))
         settled = {full.inputs[i]: np.asarray(leaf) for i, leaf in enumerate(leaves) if i not in places}
-        key = (id(full), tuple((slot, value.tobytes()) for slot, value in settled.items()))
-        program = cached(_folded, key, lambda: folded(full, settled, {}), MOST_FOLDED)
+        key = (trace.jaxpr, tuple((slot, value.tobytes()) for slot, value in settled.items()))
+        with jax.ensure_compile_time_eval():  # what JAX computes for want of NumPy
+            program = cached(_folded, key, lambda: folded(full, settled, {}), MOST_FOLDED)
         unknown = [index for index, slot in enumerate(program.outputs) if slot not in program.constants]
         rest = program._replace(outputs=tuple(program.outputs[index] for index in unknown))
 

@@ -45,8 +45,7 @@ from .tables import tabulate_all as tabulate_all
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Model", "PlanRanges", "PlanTable", "PlanTables", "Points", "Program",
     "RowProgram", "RowValues", "Rows", "Running", "Table", "apart", "at_many", "at_points", "base_of", "cached",
-    "chained", "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten", 
+    "chained", "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten",
     "keep_base_without", "literal", "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program",
-    "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers",
-    "written_out",
+    "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "written_out",
 ]  # fmt: skip
