@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codesign import evaluate, get_path, replace, scenario_from_config
+from codesign.core.jax_typed import is_traced
 from codesign.core.smooth import maximum
 from codesign.jaxprs import partial_evaluation
 from codesign.jaxprs.partial_evaluation import FEW, partially_evaluated
@@ -43,7 +44,7 @@ def same(one, other):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("names", [("a",), ("a", "c"), ("a", "b", "c")])
+@pytest.mark.parametrize("names", [("a", "c"), ("a", "b", "c")])
 @pytest.mark.parametrize("way", [lambda f: f, jax.jacfwd, jax.jacrev])
 def test_values_and_slopes_are_those_of_the_plain_function(names, way):
     (along, u), (plain, _) = at(ALONG, *names), at(small, *names)
@@ -70,7 +71,8 @@ def test_what_nobody_reads_is_not_compiled():
     whole = jax.jit(lambda u: along(u)).lower(u).as_text()
     part = jax.jit(jax.value_and_grad(lambda u: along(u)["x"])).lower(u).as_text()
     assert "sine" in whole
-    assert "sine" not in part and "cosine" not in part
+    assert "sine" not in part
+    assert "cosine" not in part
 
 
 def test_a_number_traced_around_it_without_a_slope_is_no_constant():
@@ -108,7 +110,9 @@ def test_a_model_along_two_numbers(words):
     middle = [float(get_path(scenario, path)) for path in paths]
 
     def time_s(u, function=evaluate):
-        return function(replace(scenario, {p: m * u[i] for i, (p, m) in enumerate(zip(paths, middle, strict=True))})).time_s
+        return function(
+            replace(scenario, {p: m * u[i] for i, (p, m) in enumerate(zip(paths, middle, strict=True))})
+        ).time_s
 
     u = jnp.array([1.0, 0.9])
     value, slope = jax.jit(jax.value_and_grad(time_s))(u)
@@ -128,7 +132,7 @@ def test_a_number_that_is_put_into_a_tree_under_jit_stays_known():
 
     def put(x):
         tree = replace(scenario, {HBM: x * 1e12, LINK: 450e9})
-        seen.append([isinstance(get_path(tree, path), jax.core.Tracer) for path in (HBM, LINK)])
+        seen.append([is_traced(get_path(tree, path)) for path in (HBM, LINK)])
         return x
 
     jax.jit(put)(1.0)

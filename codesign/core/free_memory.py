@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def forget_programs() -> None:
 
 
 @contextlib.contextmanager
-def without_collection() -> Iterator[None]:
+def without_collection() -> Generator[None]:
     """Search for no garbage within the block: a trace makes many objects that stay, a fifth of its time goes there."""
     enabled = gc.isenabled()
     gc.disable()

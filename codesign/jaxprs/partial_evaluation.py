@@ -153,8 +153,8 @@ def _flat(closed: Any) -> Program | None:
 def partially_evaluated(function: Function) -> Function:
     """Mark a pure function of one tree, of which JAX may trace few numbers and know the others.
 
-    What the known numbers decide is then computed when the function is called, and only the rest is traced; slopes along
-    a few numbers are taken forward, once for all results, and compiled into few kernels. Of a tree that is traced
+    What the known numbers decide is then computed when the function is called, and only the rest is traced; slopes
+    along a few numbers are taken forward, once for all results, and compiled into few kernels. Of a tree that is traced
     altogether, and in single precision, it is the plain function.
     """
     traced = traced_for_all(function)

@@ -362,9 +362,9 @@ class NodeTimes(NamedTuple):
 class StepLines(NamedTuple):
     """`NodeTimes` by the lines between its nodes, for whoever evaluates it often.
 
-    begins, widths: of the ways between decodes, and between prompt tokens; first: at the fewest decodes, seconds without
-    prompts, what each way between prompt tokens adds, seconds that others' prompts add, share of steps without them;
-    rises: of these along each way between decodes.
+    begins, widths: of the ways between decodes, and between prompt tokens; first: at the fewest decodes, seconds
+    without prompts, what each way between prompt tokens adds, seconds that others' prompts add, share of steps without
+    them; rises: of these along each way between decodes.
     """
 
     begins: Array
