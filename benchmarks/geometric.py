@@ -27,7 +27,8 @@ import numpy as np
 from posynomials import Posynomial, Quotient, Reader, added, posynomial
 from search import INSTANCES, problem_of
 
-from codesign import Problem, evaluate, prepare_jax
+from codesign import Problem, prepare_jax
+from codesign.model.metrics import account
 from codesign.search.amortised import with_plans
 from codesign.search.branch_and_bound import Bounding, Oracle, Programme, polish, resources, rows_of
 
@@ -68,7 +69,7 @@ class Model:
         def rows(plan: list[Any], values: list[Any]) -> list[Any]:
             placed = {name: m * value for name, m, value in zip(names, middle, values, strict=True)}
             point = dict(zip(self.fields, plan, strict=True)) | placed
-            metrics = evaluate(problem.space.place(problem.scenario, point))
+            metrics = account(problem.space.place(problem.scenario, point)).metrics  # every operation as it is written
             shares = problem.objective.usages(metrics)
             self.shares = tuple(shares)
             return [problem.objective.value(metrics, problem.objective.goal), *shares.values()]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from random_programs import random_model
 
+from codesign.jaxprs.identities import largest, without_identities
 from codesign.staging import flatten, running, written_out
 from codesign.staging.blocks import BlockAxes, best_layout
-from codesign.staging.identities import largest, without_identities
 from codesign.staging.lanes import by_lanes
 from codesign.staging.packing import Packs, packing_of
 from codesign.staging.running import Running

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, Literal, Primitive, new_jaxpr_eqn
-from jax.interpreters import batching, mlir
+from jax.interpreters import batching, mlir, partial_eval
 from jaxlib.mlir import ir
 
 from .jax_typed import as_function, is_traced, make_jaxpr
@@ -68,10 +68,20 @@ def in_few_kernels(function: Function) -> Function:
             shapes[:] = [structure]
             return result
 
-        jaxpr = make_jaxpr(flat)(*leaves)
-        return jax.tree.unflatten(shapes[0], _program.bind(*leaves, jaxpr=jaxpr))
+        jaxpr, around = _with_arguments(make_jaxpr(flat)(*leaves))
+        return jax.tree.unflatten(shapes[0], _program.bind(*around, *leaves, jaxpr=jaxpr))
 
     return cast(Function, functools.wraps(function)(marked))
+
+
+def _with_arguments(closed: Any) -> tuple[Any, list[Any]]:
+    """A program with the numbers of traces around it, which it read as they stood, as arguments; these numbers."""
+    each = list(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    around = [(variable, value) for variable, value in each if is_traced(value)]
+    constants = [(variable, value) for variable, value in each if not is_traced(value)]
+    inputs = [*(variable for variable, _ in around), *closed.jaxpr.invars]
+    jaxpr = closed.jaxpr.replace(constvars=[v for v, _ in constants], invars=inputs, debug_info=NAMELESS)
+    return ClosedJaxpr(jaxpr, [value for _, value in constants]), [value for _, value in around]
 
 
 def _primitive(name: str) -> Any:
@@ -90,8 +100,21 @@ def _primitive(name: str) -> Any:
     result.def_impl(run)
     result.def_abstract_eval(lambda *_, jaxpr: jaxpr.out_avals)
     batching.primitive_batchers[result] = batch
+    partial_eval.dce_rules[result] = _without_unread
     mlir.register_lowering(result, mlir.lower_fun(run, multiple_results=True))
     return result
+
+
+def _without_unread(used: list[bool], equation: Any) -> tuple[list[bool], Any]:
+    """An equation that runs a program without the outputs that nobody reads, and which of its inputs it needs then."""
+    if not any(used):
+        return [False] * len(equation.invars), None
+    closed = equation.params["jaxpr"]
+    jaxpr, needed = partial_eval.dce_jaxpr(closed.jaxpr, used)
+    inputs = [variable for variable, one in zip(equation.invars, needed, strict=True) if one]
+    outputs = [variable for variable, one in zip(equation.outvars, used, strict=True) if one]
+    params = {"jaxpr": ClosedJaxpr(jaxpr, closed.consts)}
+    return needed, equation.replace(invars=inputs, outvars=outputs, params=params)
 
 
 _program, _kernel = _primitive("in_few_kernels"), _primitive("one_kernel")

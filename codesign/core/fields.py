@@ -300,7 +300,8 @@ def replace(tree: Any, values: dict[str, Any], slack: float = 0.0) -> Any:
         check_replacement(tree, path, values[path], slack)
     if not paths:
         return tree
-    leaves = tuple(as_leaf(values[path]) for path in paths)
+    with jax.ensure_compile_time_eval():  # a number that is known stays known where others are traced
+        leaves = tuple(as_leaf(values[path]) for path in paths)
 
     def chosen(tree: Any) -> tuple[Any, ...]:
         return tuple(get_path(tree, path) for path in paths)

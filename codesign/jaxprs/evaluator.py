@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend.core import Literal
 
 from ..core.few_kernels import CALLS
+from ..core.free_memory import without_collection
 from ..core.jax_typed import is_traced
 from . import numpy_primitives as by_numpy
 from . import numpy_primitives as points_behind
@@ -204,8 +205,9 @@ def interpreted(function: Callable[..., Any], *, always: bool = False, once: boo
     def run(*arguments: Any) -> Any:
         if any(map(is_traced, jax.tree.leaves(arguments))):
             return traced(*arguments)  # compile options are for what is compiled by itself
-        trace = traced.trace(*arguments)
-        program = _program(trace.jaxpr)
+        with without_collection():
+            trace = traced.trace(*arguments)
+            program = _program(trace.jaxpr)
         runs[id(program)] += 1
         leaves = [np.asarray(leaf)[()] for leaf in jax.tree.leaves(arguments)]
         if not always and (runs[id(program)] > PATIENCE or any(np.size(leaf) > MANY for leaf in leaves)):

@@ -24,7 +24,7 @@ __all__ = [
 
 
 CALLS = {
-    **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint"), "jaxpr"),
+    **dict.fromkeys(("jit", "pjit", "remat", "remat2", "checkpoint", "in_few_kernels"), "jaxpr"),
     **dict.fromkeys(("closed_call", "core_call"), "call_jaxpr"),
     **dict.fromkeys(("custom_vjp_call", "custom_vjp_call_jaxpr"), "call_jaxpr"),
 }

@@ -19,8 +19,9 @@ from ..core.few_kernels import in_few_kernels
 from ..core.jax_typed import asarray, value_and_grad
 from ..core.matrix_slopes import by_matrix
 from ..jaxprs.evaluator import interpreted
+from ..jaxprs.partial_evaluation import folded, run_folded
 from ..model.metrics import Metrics, evaluate
-from ..staging import Program, RowProgram, folded, row_program, run_folded
+from ..staging import Program, RowProgram, row_program
 from .base import Problem
 from .branch_and_bound.oracle import GOAL, rows_of
 

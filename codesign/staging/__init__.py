@@ -33,8 +33,6 @@ from .running import at_many as at_many
 from .running import at_points as at_points
 from .running import running as running
 from .staged import fields_without_rules as fields_without_rules
-from .staged import folded as folded
-from .staged import run_folded as run_folded
 from .staged import stage as staged
 from .tables import PlanTable as PlanTable
 from .tables import PlanTables as PlanTables
@@ -47,8 +45,7 @@ from .tables import tabulate_all as tabulate_all
 __all__ = [
     "Answers", "Base", "Blocks", "Equation", "Model", "PlanRanges", "PlanTable", "PlanTables", "Points", "Program",
     "RowProgram", "RowValues", "Rows", "Running", "Table", "apart", "at_many", "at_points", "base_of", "cached",
-    "chained", "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten", "folded",
+    "chained", "classes_of_plans", "distinct_plans", "fields_without_rules", "fingerprint", "flatten",
     "keep_base_without", "literal", "model_of", "program_key", "reserve_rows", "reserve_shares", "row_program",
-    "run_folded", "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers",
-    "written_out",
+    "running", "slopes_along", "slopes_of", "staged", "tabulate", "tabulate_all", "tight_tiers", "written_out",
 ]  # fmt: skip

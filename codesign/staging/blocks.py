@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..jaxprs.identities import largest, without_identities
 from ..jaxprs.program import Equation, Program
 from ..model.scenario import Scenario
-from .identities import largest, without_identities
 from .lanes import by_lanes, in_turn
 from .model import Model
 from .running import Running

@@ -14,10 +14,10 @@ from jax import lax
 
 from ..core.jax_typed import make_jaxpr
 from ..jaxprs.evaluator import doer
+from ..jaxprs.identities import without_identities
 from ..jaxprs.numpy_primitives import ELEMENTWISE, FLOATING, SETTLED, several
 from ..jaxprs.program import Equation, Program, flatten, reduced
 from .derivatives import AbstractDraft
-from .identities import without_identities
 
 # Norms of two numbers by half as many powers.
 #

@@ -16,13 +16,13 @@ from ..core.jax_typed import asarray, make_jaxpr, unflatten
 from ..core.jax_typed import flatten as leaves_of
 from ..core.jax_typed import structure as structure_of
 from ..core.smooth import at_least, used_share
+from ..jaxprs.identities import without_ones
 from ..jaxprs.program import Program, cached, chained, flatten, likeness
 from ..model.hardware import MemoryTier
 from ..model.metrics import Metrics, ScenarioEvaluation, account
 from ..model.scenario import Scenario
 from ..study.design_space import DesignSpace, ends_of
 from .again import Made, made_again
-from .identities import without_ones
 from .program_cache import TracedProgram, traced_once
 
 # Tiers that a box lets be smaller than their reserve: their used share is infinite there and has no slope.

@@ -17,10 +17,10 @@ from jaxtyping import Float
 
 from ..core.rowwise import ROWWISE
 from ..jaxprs.evaluator import behind, doer
+from ..jaxprs.identities import PASSED_ON
 from ..jaxprs.numpy_primitives import several
 from ..jaxprs.program import Equation, Program, key_of
 from .again import fingerprint
-from .identities import PASSED_ON
 from .lanes import EACH, MOVED, by_lanes
 from .program_cache import NotCacheable, as_text, does_the_same, kinds_as_plain, kinds_from_plain, made_once
 

@@ -18,10 +18,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..core.smooth import OPERATION
+from ..jaxprs.partial_evaluation import run_rows
 from ..jaxprs.program import DERIVED, Equation, Program, inside
 from ..model.scenario import Scenario
 from .rows import RowProgram
-from .tables import Fields, PlanTable, Table, literal, run_rows, tabulate_all
+from .tables import Fields, PlanTable, Table, literal, tabulate_all
 
 __all__ = ["MOST_TABLED", "PlanRanges", "Range", "range_of_equation"]
 

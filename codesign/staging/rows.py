@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..core.jax_typed import as_function, asarray, jacfwd, make_jaxpr
+from ..core.jax_typed import asarray, jacfwd, make_jaxpr
 from ..core.smooth import OPERATION, TINY
+from ..jaxprs.partial_evaluation import bound
 from ..jaxprs.program import DERIVED, Equation, Program, chained, flatten, likeness, reduced
 from ..model.metrics import Metrics
 from ..model.scenario import Scenario
@@ -130,14 +131,7 @@ def run_equation(equation: Equation, given: Sequence[Any], sharpness: Any) -> li
     """Outputs of an equation by JAX; where a sharpness is given, a mean in the place of a maximum."""
     if sharpness is not None and has_kink(equation):
         return _mean_of(equation.inner.jaxpr, given, sharpness)
-    if equation.inner is not None and equation.name.startswith(OPERATION):
-        return list(as_function(equation.inner)(*given))
-    return _bind_primitive(equation.primitive, equation.params, given)
-
-
-def _bind_primitive(primitive: Any, params: dict[str, Any], given: Sequence[Any]) -> list[Any]:
-    result = primitive.bind(*given, **primitive.get_bind_params(params))
-    return list(result) if primitive.multiple_results else [result]
+    return bound(equation, given)
 
 
 def _mean_of(jaxpr: Any, given: Sequence[Array], sharpness: Array) -> list[Array]:
@@ -152,7 +146,9 @@ def _mean_of(jaxpr: Any, given: Sequence[Array], sharpness: Array) -> list[Array
         elif name == "reduce_max":
             result = [_mean_along(values[0], sharpness, tuple(int(axis) for axis in equation.params["axes"]))]
         else:
-            result = _bind_primitive(equation.primitive, equation.params, values)
+            primitive = equation.primitive
+            result = primitive.bind(*values, **primitive.get_bind_params(equation.params))
+            result = list(result) if primitive.multiple_results else [result]
         slots |= dict(zip(equation.outvars, result, strict=True))
     return [slots[variable] for variable in jaxpr.outvars]
 

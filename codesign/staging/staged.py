@@ -10,50 +10,19 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from ..core.few_kernels import has_loop
 from ..core.free_memory import keep_memory
-from ..core.jax_typed import asarray
-from ..core.smooth import larger, smaller
 from ..jaxprs.evaluator import behind
-from ..jaxprs.program import DERIVED, Equation, Program, cached, inside, reduced, written_out
+from ..jaxprs.partial_evaluation import folded
+from ..jaxprs.program import Equation, Program, cached, reduced
 from ..model.scenario import Scenario
 from .again import apart, program_key, written_once
-from .identities import without_identities
 from .model import Model
-from .rows import RowProgram, run_equation
-from .tables import NOTHING, Fields, PlanTable, Table, fingerprint, literal, run_rows, tabulate
-
-# A program of which most inputs are settled: what they alone decide is computed once, the rest is left to JAX.
-#
-# At one plan of one scenario a model of 3,000 equations keeps some hundred that its hardware variables reach: what is
-# multiplied by zero or one, added to zero or chosen by a truth that is known goes with the rest.
-
+from .rows import RowProgram
+from .tables import NOTHING, Fields, PlanTable, Table, fingerprint, literal, tabulate
 
 BEYOND = 1e30  # what no field of a plan exceeds
-ORDERED = {"max": larger, "min": smaller}  # operations of JAX whose slopes a compiler may lose
-
-
-def folded(program: Program, given: Mapping[int, np.ndarray], sizes: Mapping[int, float]) -> Program:
-    """Rewrite a program for inputs of which some are settled; equal results and slopes.
-
-    Args:
-        program: any.
-        given: input -> its numbers.
-        sizes: each other input -> what its numbers never exceed, in either direction.
-
-    Returns:
-        The program of the other inputs.
-    """
-    full = written_out(program, DERIVED)
-    left = tuple(slot for slot in full.inputs if slot not in given)
-    full = _computed(full._replace(constants={**full.constants, **given}, inputs=left))
-    count = len(full.equations) + 1
-    while len(full.equations) < count:
-        count = len(full.equations)
-        full = _computed(without_identities(full, sizes, slopes=True))
-    return full
 
 
 def fields_without_rules(rows: RowProgram, scenario: Scenario) -> tuple[str, ...]:
@@ -65,55 +34,6 @@ def fields_without_rules(rows: RowProgram, scenario: Scenario) -> tuple[str, ...
     read = {*left.outputs, *(slot for equation in left.equations for slot in equation.inputs)}
     slots = rows.program.inputs[rows.leaves : rows.leaves + len(rows.fields)]
     return tuple(name for name, slot in zip(rows.fields, slots, strict=True) if slot not in read)
-
-
-def _computed(program: Program) -> Program:
-    """The program without the equations that follow from its known numbers."""
-    constants, late = dict(program.constants), list[Equation]()
-    for equation in program.equations:
-        if not all(slot in constants for slot in equation.inputs):
-            late.append(equation)
-            continue
-        with np.errstate(all="ignore"):
-            result = run_rows(equation, [constants[slot][None] for slot in equation.inputs])
-        constants |= {slot: value[0] for slot, value in zip(equation.outputs, result, strict=True)}
-    read = {*program.outputs, *(slot for equation in late for slot in equation.inputs)}
-    return program._replace(
-        equations=late, constants={slot: value for slot, value in constants.items() if slot in read}
-    )
-
-
-def _name_of(equation: Equation) -> str:
-    """Name of an operation; of `larger` and `smaller`, traced for one precision alone, that of what they compute."""
-    if equation.primitive.name not in DERIVED:
-        return equation.name
-    inner = inside(equation.inner)
-    parts = [one.name for one in inner.equations if one.name != "convert_element_type"]
-    return parts[0] if len(parts) == 1 and len(inner.inputs) == 2 else equation.name
-
-
-def run_folded(program: Program, inputs: Sequence[Any]) -> list[Array]:
-    """Outputs of a program by JAX, in the precision of its inputs: to be differentiated, batched and compiled.
-
-    What seeks a solution in a loop was traced for doubles and needs them to find it: it gets doubles.
-    """
-    given = [asarray(value) for value in inputs]
-    kind = given[0].dtype if given else np.dtype(float)
-
-    def as_given(value: Any) -> Array:
-        array = asarray(value)
-        return array.astype(kind) if array.dtype == np.float64 else array
-
-    slots: dict[int, Any] = {slot: as_given(value) for slot, value in program.constants.items()}
-    slots |= dict(zip(program.inputs, given, strict=True))
-    for equation in program.equations:
-        arguments = [slots[slot] for slot in equation.inputs]
-        if kind == np.float32 and has_loop(equation):
-            arguments = [value.astype(float) if value.dtype == kind else value for value in arguments]
-        one = ORDERED.get(_name_of(equation) if kind == np.float32 else equation.name)
-        result = [one(*arguments)] if one else run_equation(equation, arguments, None)
-        slots |= {slot: as_given(value) for slot, value in zip(equation.outputs, result, strict=True)}
-    return [slots[slot] for slot in program.outputs]
 
 
 MOST_EARLY = 2  # grids of which tables are kept for other limits

@@ -13,9 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..jaxprs.evaluator import doer
-from ..jaxprs.numpy_primitives import several
-from ..jaxprs.program import Equation, Program, cached, inside
+from ..jaxprs.partial_evaluation import run_rows
+from ..jaxprs.program import Equation, Program, cached
 from ..model.scenario import Scenario
 from .again import apart, program_key
 from .rows import RowProgram
@@ -273,24 +272,6 @@ def _together(
 def _spread(table: Table, fields: Fields, plans: PlanTable) -> np.ndarray:
     """Rows of a table for more fields; one row for all where it depends on none."""
     return table.values if not table.fields else table.values[plans.project(fields, table.fields)]
-
-
-def run_rows(equation: Equation, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """One equation over inputs with a leading axis of combinations (of length 1 where all are alike)."""
-    if equation.inner is not None:
-        return _run_inner(equation.inner, inputs)
-    result = doer(equation.primitive, equation.params, [x.dtype for x in inputs], lead=1)(*inputs)
-    return [np.asarray(each) for each in several(result)]
-
-
-def _run_inner(closed: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    program = inside(closed)
-    slots: dict[int, np.ndarray] = {slot: value[None] for slot, value in program.constants.items()}
-    slots |= dict(zip(program.inputs, inputs, strict=True))
-    for equation in program.equations:
-        result = run_rows(equation, [slots[i] for i in equation.inputs])
-        slots |= dict(zip(equation.outputs, result, strict=True))
-    return [slots[i] for i in program.outputs]
 
 
 # Tables of the part of a row program that the plan alone decides: all who ask for some of its rows share them.

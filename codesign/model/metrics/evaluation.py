@@ -19,6 +19,7 @@ from ...core.json_yaml import is_mapping
 from ...core.pretty import fields_text, html_table, number_text
 from ...core.smooth import ratio, reads_hard, used_share
 from ...jaxprs.evaluator import interpreted
+from ...jaxprs.partial_evaluation import partially_evaluated
 from ..hardware import Accelerator
 from ..networks.fabrics import Group
 from ..networks.fabrics.path_energy import PathEnergy, PathShares
@@ -270,8 +271,10 @@ def evaluate(scenario: Scenario) -> Metrics:
         ConfigError: it is no scenario.
     """
     _refuse_others(scenario)
+    if not reads_hard():
+        return _evaluate(scenario)
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(scenario))
-    return _evaluate(scenario) if traced or not reads_hard() else _by_numbers()(scenario)
+    return (_along_few() if traced else _by_numbers())(scenario)
 
 
 def _refuse_others(given: object) -> None:
@@ -283,6 +286,11 @@ def _refuse_others(given: object) -> None:
 @functools.cache
 def _by_numbers() -> Callable[[Scenario], Metrics]:
     return interpreted(_evaluate)
+
+
+@functools.cache
+def _along_few() -> Callable[[Scenario], Metrics]:
+    return partially_evaluated(_evaluate)
 
 
 class ScenarioEvaluation(NamedTuple):

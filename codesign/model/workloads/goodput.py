@@ -308,7 +308,7 @@ class Engines(NamedTuple):
 
     def seen(self, rate: Array, solved: Any = None) -> OpenLoop:
         """At so many requests/s of all engines together."""
-        own = EngineLoad(self.times, self.demand).seen(rate / self.count, solved)
+        own = EngineLoad(self.times.lines(), self.demand).seen(rate / self.count, solved)
         return own.noticing(self.ahead).accepting(self.accepted)
 
 
@@ -343,25 +343,62 @@ class NodeTimes(NamedTuple):
         """Weights of the priced steps, together 1; [decodes, prompt tokens]."""
         return between(self.decodes, decodes)[..., :, None] * between(self.tokens, prompt_tokens)[..., None, :]
 
+    def lines(self) -> "StepLines":
+        """Lines between these nodes."""
+        columns = [self.seconds[:, :1], jnp.diff(self.seconds, axis=1)]
+        if self.theirs is not None and self.idle is not None:
+            columns.append(jnp.stack([self.theirs - self.seconds[:, 0], self.idle], axis=1))
+        table = jnp.concatenate(columns, axis=1)
+        return StepLines(
+            self.decodes[:-1], _widths(self.decodes), self.tokens[:-1], _widths(self.tokens), table[0],
+            jnp.diff(table, axis=0), self.others if self.theirs is not None else None,
+        )  # fmt: skip
+
     def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
         """See the class."""
-        del context, keys
-        passed = _passed(self.decodes, decodes)[..., None]
-        if self.theirs is not None:
-            more = self.theirs - self.seconds[:, 0]
-            crowded = self.crowd(decodes) * (between(self.decodes, decodes) * more).sum(-1)
-            return self._alone_s(passed, prompt_tokens) + crowded * between(self.tokens, prompt_tokens)[..., 0]
-        return self._alone_s(passed, prompt_tokens)
+        return self.lines().step_s(decodes, context, prompt_tokens, keys)
 
-    def _alone_s(self, passed: Array, prompt_tokens: Array) -> Array:
-        row = self.seconds[0] + (passed * (self.seconds[1:] - self.seconds[:-1])).sum(-2)
-        return row[..., 0] + (_passed(self.tokens, prompt_tokens) * (row[..., 1:] - row[..., :-1])).sum(-1)
+
+class StepLines(NamedTuple):
+    """`NodeTimes` by the lines between its nodes, for whoever evaluates it often.
+
+    begins, widths: of the ways between decodes, and between prompt tokens; first: at the fewest decodes, seconds
+    without prompts, what each way between prompt tokens adds, seconds that others' prompts add, share of steps without
+    them; rises: of these along each way between decodes.
+    """
+
+    begins: Array
+    widths: Array
+    prompts_begin: Array
+    prompts_widths: Array
+    first: Array
+    rises: Array
+    others: Array | float | None
+
+    def step_s(self, decodes: Array, context: Array, prompt_tokens: Array, keys: Array) -> Array:
+        """See `NodeTimes`."""
+        del context, keys
+        ways = len(self.prompts_begin)
+        at = self.first + (_share_passed(self.begins, self.widths, decodes)[..., None] * self.rises).sum(-2)
+        passed = _share_passed(self.prompts_begin, self.prompts_widths, prompt_tokens)
+        alone = at[..., 0] + (passed * at[..., 1 : ways + 1]).sum(-1)
+        if self.others is None:
+            return alone
+        crowd = 1 - at_least(at[..., -1], SOME_IDLE) ** self.others
+        return alone + crowd * at[..., -2] * (1 - passed[..., 0])
+
+
+def _widths(nodes: Array) -> Array:
+    return jnp.maximum(jnp.diff(nodes), 1e-9)
+
+
+def _share_passed(begins: Array, widths: Array, value: Array) -> Array:
+    return bounded((jnp.asarray(value)[..., None] - begins) / widths, 0.0, 1.0)
 
 
 def _passed(nodes: Array, value: Array) -> Array:
     """Shares of the ways between neighbouring nodes that lie below a value."""
-    width = jnp.maximum(nodes[1:] - nodes[:-1], 1e-9)
-    return bounded((jnp.asarray(value)[..., None] - nodes[:-1]) / width, 0.0, 1.0)
+    return _share_passed(nodes[:-1], _widths(nodes), value)
 
 
 @traced_for_all

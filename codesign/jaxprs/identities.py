@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ..jaxprs.program import Equation, Program, reduced
+from .program import Equation, Program, reduced
 
 NEUTRAL = {"add": (0.0, True), "mul": (1.0, True), "sub": (0.0, False), "div": (1.0, False)}
 """Operation -> the number that changes nothing, and whether it may also come first."""
