@@ -134,6 +134,27 @@ def test_wrong_words_are_one_line_that_says_what_to_type(words, expected, capsys
     assert not list(tmp_path.iterdir())
 
 
+TIMED = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{n / 2},{900 + n},{90 + n}\n" for n in range(20))
+UNTIMED = re.sub(r"(?m)^[^,]*,", "", TIMED)
+
+
+def test_a_trace_says_lengths_and_rate(tmp_path, capsys):
+    """As the help of `--trace` shows it: nothing that the trace says stands beside it."""
+    path, untimed = tmp_path / "requests.csv", tmp_path / "lengths.csv"
+    path.write_text(TIMED)
+    untimed.write_text(UNTIMED)
+    assert main([*SERVE, "--trace", str(path), "--show-config"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    work = study_from_config(*shlex.split(line)[2:]).scenario.workload
+    assert (float(work.arrivals_per_s), float(work.input_tokens)) == pytest.approx((2.0, 909.5))
+    assert main([*SERVE, "--trace", str(untimed), "--rate", "3/s", "--show-config"]) == 0
+    assert "workload.arrivals_per_s=3.0" in capsys.readouterr().out
+    assert main([*SERVE, "--trace", str(untimed)]) == 2
+    assert "does not say when requests come, or all come at once: add --rate 30/s" in capsys.readouterr().err
+    assert main([*SERVE, "--trace", str(path), "--rate", "3/s"]) == 2
+    assert "says 2 requests/s: leave out --rate" in capsys.readouterr().err
+
+
 def test_a_question_is_the_study_that_its_commands_compose(capsys):
     words = [*SERVE, "--rate", "5/s", "--tpot-p99", "50ms", "--budget", "$5M", "--input", "1k", "--devices", "8,16"]
     assert main([*words, "--show-config"]) == 0

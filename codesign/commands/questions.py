@@ -103,8 +103,16 @@ def serving_question(options: argparse.Namespace) -> Question:
             assumed.append((shown, "--input, --output or --trace FILE"))
     per_s = 0.0
     if timed:
-        per_s = rate(options.rate) if options.rate is not None else _rate_of(options.trace)
-        overrides.append(f"workload.arrivals_per_s={per_s!r}")
+        stated = _rate_of(options.trace) if options.trace is not None else 0.0
+        if options.rate is not None and stated:
+            raise ConfigError(f"--trace {options.trace} says {stated:.4g} requests/s: leave out --rate")
+        if options.rate is None and not stated:
+            raise ConfigError(
+                f"trace {options.trace!r} does not say when requests come, or all come at once: add --rate 30/s"
+            )
+        per_s = rate(options.rate) if options.rate is not None else stated
+        if options.rate is not None:  # else the trace says it
+            overrides.append(f"workload.arrivals_per_s={per_s!r}")
         if options.trace is None:
             assumed.append(("Poisson arrivals", "workload.arrival_cv=2, or --trace FILE"))
         what = f"{per_s:,.4g} requests/s"
@@ -260,14 +268,12 @@ def _lengths(options: argparse.Namespace) -> list[str]:
 
 
 def _rate_of(path: str) -> float:
-    """Requests a second of a trace that says when they come."""
+    """Requests a second of a trace, 0 where it does not say when they come or all come at once."""
     from ..simulation.serving import read_trace
 
-    arrivals = read_trace(path).arrivals
+    arrivals = read_trace(path, timed=False).arrivals
     span = 0.0 if arrivals is None else float(arrivals[-1] - arrivals[0])
-    if arrivals is None or span <= 0:
-        raise ConfigError(f"trace {path!r}: all requests come at once: add --rate 30/s")
-    return (len(arrivals) - 1) / span
+    return 0.0 if arrivals is None or span <= 0 else (len(arrivals) - 1) / span
 
 
 def refuse_search(overrides: Sequence[str]) -> str:
