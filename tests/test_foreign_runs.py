@@ -155,6 +155,12 @@ def test_what_a_table_does_not_state_is_told(tmp_path: Path):
     assert any("mine.csv: seq_len not stated" in text for text in messages)
 
 
+def test_a_result_that_is_no_table_is_sent_to_import(tmp_path: Path, capsys: pytest.CaptureFixture):
+    (tmp_path / "result.json").write_text("{}")
+    assert main(["validate", str(tmp_path / "result.json")]) == 2
+    assert f"result.json is no CSV; `codesign import {tmp_path}" in capsys.readouterr().err
+
+
 def test_a_burst_waits_for_places_of_an_engine_and_not_for_clients():
     burst = run_of(VLLM | {"max_concurrency": "", "max_num_seqs": "64", "num_prompts": "500"}, "here")
     assert (burst.rate, burst.run.numbers["plan.micro_batch"]) == (float("inf"), 64)
