@@ -86,7 +86,7 @@ def import_runs(options: argparse.Namespace) -> int:
 
 
 def _meaning(column: str) -> str:
-    """What a column says, so that an added one replaces one of a file under another spelling."""
+    """Path or group of a column, so that an added one replaces one of a file under another spelling."""
     return number_path(column) or choice_of(column) or plain(column)
 
 

@@ -47,6 +47,6 @@ def rows(text: str) -> list[ImportedRow]:
 
 def _sequences(parameters: dict[str, str], devices: float | None) -> float | None:
     """Sequences of a step: those of a device times the devices, unless a size of the whole batch is stated."""
-    whole, each = (number_of(parameters.get(f"{name}")) for name in ("global_batch_size_to_train_on",
+    batch, each = (number_of(parameters.get(f"{name}")) for name in ("global_batch_size_to_train_on",
                                                                      "per_device_batch_size"))  # fmt: skip
-    return whole or (each * devices if each and devices else None)
+    return batch or (each * devices if each and devices else None)

@@ -101,10 +101,10 @@ def typed_rows(rows: Sequence[ImportedRow], added: Mapping[str, str]) -> list[Im
     mark = next(mark for mark in MARKS if mark in rows[0])
     what = MARKS[mark]
     kinds = (MLPERF_INFERENCE,) if mark == "result_units" else (SCALE_UP, CLUSTERS)
-    known = {name for kind in kinds for name in (*(column.name for column in kind.columns), *kind.carried)}
+    columns = {name for kind in kinds for name in (*(column.name for column in kind.columns), *kind.carried)}
     for key in added:
-        if key not in known:
-            raise ConfigError(f"import: {key} is no column of {what}{suggestion(key, known)}")
+        if key not in columns:
+            raise ConfigError(f"import: {key} is no column of {what}{suggestion(key, columns)}")
     completed = [row | dict(added) for row in rows]
     across = next((row for row in completed if row.get("num_nodes", "1") != "1"), None)
     if mark == "message_bytes" and across is not None and "cluster" not in added:

@@ -194,7 +194,7 @@ def lacks_unit(column: str) -> bool:
 
 
 def not_stated(columns: Sequence[str], *, trains: bool = False) -> list[str]:
-    """What the runs of a table must state and do not: columns by their short names, of which one of `a or b` suffices.
+    """Columns that the runs of a table must state and do not, by their short names; of `a or b` one suffices.
 
     Args:
         columns: names of a table.
