@@ -6,6 +6,25 @@ DENSE = "meta-llama/Llama-3.1-70B-Instruct"
 SPEC = '{"method": "mtp", "num_speculative_tokens": 1}'
 
 COMMANDS: list[tuple[str, str]] = [
+    # Slurm: what a batch script asks for is what its variables hold
+    (
+        "#!/bin/bash\n#SBATCH --nodes=8\n#SBATCH --ntasks-per-node=1\n"
+        "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096"
+        " --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192"
+        " --swiglu --vocab-size 128256 --tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 128",
+        "cluster.device_count=64 plan.tp=2",
+    ),
+    (
+        "#!/bin/bash\n#SBATCH -N 4\n#SBATCH --ntasks-per-node 8\n"
+        "srun python pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336"
+        " --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 --swiglu"
+        " --vocab-size 128256 --tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 128",
+        "cluster.device_count=32 plan.tp=2",
+    ),
+    (
+        f"python -m sglang.launch_server --model-path {DENSE} --tp 4 --scheduler-recv-interval 11",
+        "plan.tp=4 workload.admission_steps=5",
+    ),
     # vLLM: spellings of one command
     (f"vllm serve {DENSE}", "model=llama31_70b plan.tp=1 framework=vllm cluster.device_count=1"),
     (f"vllm serve --model {DENSE} -tp 4", "model=llama31_70b plan.tp=4"),

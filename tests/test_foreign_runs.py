@@ -40,6 +40,7 @@ def overrides(row: dict[str, str]) -> dict[str, str]:
     ("request_throughput", ("requests_per_s", 1.0)), ("elapsed_time_per_iteration_ms", ("time_s", 1e-3)),
     ("throughput_per_gpu_tflops", ("tflops_per_device", 1.0)), ("hbm_gb", ("peak_memory_bytes", 1e9)),
     ("Total Token Throughput (tok/s)", ("all_tokens_per_s", 1.0)), ("mean_ttft", None),
+    ("total tokens/s/GPU", ("all_tokens_per_s_per_device", 1.0)),
     ("output_token_throughput_per_user", None),
 ])  # fmt: skip
 def test_a_metric_is_known_however_it_is_spelt(column, metric):
@@ -48,7 +49,7 @@ def test_a_metric_is_known_however_it_is_spelt(column, metric):
 
 @pytest.mark.parametrize(("column", "path"), [
     ("Input Tokens", "workload.input_tokens"), ("CONC", "plan.micro_batch"),
-    ("# of accelerators", "cluster.device_count"),
+    ("# of accelerators", "cluster.device_count"), ("VP", "plan.virtual_stages"), ("users", "plan.micro_batch"),
     ("workload.input_cv", "workload.input_cv"), ("input_throughput", None),
 ])  # fmt: skip
 def test_a_number_is_known_however_it_is_spelt(column, path):
@@ -135,6 +136,47 @@ def test_steps_of_trainers():
     run = run_of(STEP | {"throughput_per_gpu_tflops": "494.5", "samples_per_s": "8.5"}, "here")
     assert run.measured["mfu"] == pytest.approx(0.5, rel=1e-3)
     assert run.measured["tokens_per_s"] == 8.5 * 8192
+
+
+def test_what_a_table_does_not_state_is_told(tmp_path: Path):
+    """Not read in silence: a load that nobody states, times without a unit, prices of defaults."""
+    (tmp_path / "mine.csv").write_text('GPU,Model,TP,TTFT,tokens/s/gpu\nH100,Llama-3.1-8B,1,0.2,"1,237.5"\n')
+    messages: list[str] = []
+    (run,) = run_tables(tmp_path, [], messages)
+    assert run.measured == {"tokens_per_s_per_device": 1237.5}
+    assert messages[1:] == [
+        "mine.csv: column TTFT states no unit: called TTFT_ms or TTFT_s it would be compared",
+        "mine.csv: input_tokens, output_tokens, concurrency or request_rate not stated: compared with what "
+        "`codesign evaluate` takes by itself",
+    ]
+    messages.clear()
+    (tmp_path / "mine.csv").write_text("GPU,Model,num_gpus,GBS,Step (s)\nH100,Llama-3.1-8B,8,64,2.5\n")
+    run_tables(tmp_path, [], messages)
+    assert any("mine.csv: seq_len not stated" in text for text in messages)
+
+
+def test_a_result_that_is_no_table_is_sent_to_import(tmp_path: Path, capsys: pytest.CaptureFixture):
+    (tmp_path / "result.json").write_text("{}")
+    assert main(["validate", str(tmp_path / "result.json")]) == 2
+    assert f"result.json is no CSV; `codesign import {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_burst_waits_for_places_of_an_engine_and_not_for_clients():
+    burst = run_of(VLLM | {"max_concurrency": "", "max_num_seqs": "64", "num_prompts": "500"}, "here")
+    assert (burst.rate, burst.run.numbers["plan.micro_batch"]) == (float("inf"), 64)
+    assert run_of(VLLM | {"max_concurrency": "64", "num_prompts": "500"}, "here").rate == 0
+
+
+def test_a_batch_that_starts_together_ends_together():
+    row = {
+        "workload": "static_batch",
+        "batch": "8",
+        "request_latency_avg_s": "1.85",
+        "max_concurrency": "",
+        "request_rate": "",
+    }
+    run = run_of({name: cell for name, cell in VLLM.items() if "mean" not in name} | row, "here")
+    assert (run.measured, run.run.numbers["plan.micro_batch"]) == ({"time_s": 1.85}, 8)
 
 
 @pytest.mark.parametrize(("more", "said"), [

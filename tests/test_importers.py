@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codesign.commands.cli import main
 from codesign.core.errors import ConfigError
-from codesign.evidence.importers import IMPORTERS, as_csv, imported, inferencex, nccl_tests
+from codesign.evidence.importers import IMPORTERS, imported, inferencex, nccl_tests
 from codesign.evidence.measurements import survey, unread
 from codesign.evidence.measurements.folder import is_runs
 from codesign.evidence.validation.measured_runs import run_of
@@ -110,7 +110,124 @@ SPLIT = {name: value for name, value in RECORD.items() if name not in ("tp", "ep
     "decode_tp": 16, "decode_ep": 16, "decode_dp_attention": "true", "decode_num_workers": 2, "num_decode_gpu": 32,
     "spec_decoding": "mtp",
 }  # fmt: skip
+TITAN_START = """[rank0]:2026-01-01 00:00:00,000 - root - INFO - CUDA capacity: NVIDIA H100 with 95.04GiB memory
+[rank0]:2026-01-01 00:00:00,000 - root - INFO - Building 2-D device mesh with ['dp_shard', 'tp'], [16, 4]
+[rank0]:2026-01-01 00:00:00,000 - root - INFO - Trainer is initialized with local batch size 2, global batch size 32, \
+gradient accumulation steps 1, sequence length 8192, total steps 1000 (warmup 200)
+"""
+MAXTEXT = """Num_devices: 256, shape (1, 1, 256, 1)
+Config param ici_fsdp_parallelism: 64
+Config param ici_tensor_parallelism: 4
+Config param max_target_length: 8192
+Config param model_name: llama3.1-8b
+Config param per_device_batch_size: 4.0
+""" + "".join(
+    f"completed step: {n}, seconds: {s}, TFLOP/s/device: {f}, Tokens/s/device: 4681.1, total_weights: 8, loss: 9\n"
+    for n, s, f in ((0, 60.1, 28.3), (1, 9.0, 190.0), (2, 7.02, 242.1), (3, 7.0, 242.9), (4, 7.01, 242.5))
+)
+DEEPSPEED = """[2026-01-01 10:00:00,000] [INFO] [launch.py:163:main] dist_world_size=16
+[2026-01-01 10:00:00,000] [INFO] [config.py:1003:print]   train_batch_size ............. 128
+[2026-01-01 10:00:00,000] [INFO] [config.py:1003:print]   train_micro_batch_size_per_gpu  2
+[2026-01-01 10:00:00,000] [INFO] [config.py:1003:print]   zero_optimization_stage ...... 3
+""" + "".join(
+    f"[2026-01-01 10:01:00,000] [INFO] [timer.py:260:stop] epoch=0/micro_step={8 * n}/global_step={n}, "
+    f"RunningAvgSamplesPerSec=30.5, CurrSamplesPerSec={rate}, MemAllocated=20.1GB, MaxMemAllocated=60.25GB\n"
+    for n, rate in ((10, 31.2), (20, 31.4), (30, 31.3))
+)
+TRTLLM = """===========================================================
+= PYTORCH BACKEND
+===========================================================
+Model:\t\t\tmeta-llama/Llama-3.1-8B-Instruct
+KV Cache Dtype:\t\tFP8
+Quantization:\t\tFP8
+
+===========================================================
+= REQUEST DETAILS
+===========================================================
+Number of requests:             3000
+Number of concurrent requests:  2353.3158
+Average Input Length (tokens):  128.0000
+Average Output Length (tokens): 256.0000
+===========================================================
+= WORLD + RUNTIME INFORMATION
+===========================================================
+TP Size:                2
+PP Size:                1
+EP Size:                None
+Max Runtime Batch Size: 2048
+Issue Rate (req/sec):   1.7e+14
+
+===========================================================
+= PERFORMANCE OVERVIEW
+===========================================================
+Request Throughput (req/sec):                     200.6882
+Total Output Throughput (tokens/sec):             25688.0910
+Total Token Throughput (tokens/sec):              51376.1820
+Total Latency (ms):                               14948.5
+Average request latency (ms):                     11726.32
+Per GPU Output Throughput (tps/gpu):              12844.0455
+Average time-to-first-token [TTFT] (ms):          5000.1
+Average time-per-output-token [TPOT] (ms):        52.9
+"""
+TRTLLM_JSON = {
+    "engine": {"model": "meta-llama/Llama-3.1-8B-Instruct", "dtype": "bfloat16", "kv_cache_dtype": "FP8",
+               "quantization": "FP8"},
+    "world_info": {"tp_size": 2, "pp_size": 1, "ep_size": None, "max_batch_size": 2048, "issue_rate": 1.7e14},
+    "request_info": {"num_requests": 3000, "avg_num_concurrent_requests": 63.8, "avg_input_length": 128.0,
+                     "avg_output_length": 256.0},
+    "performance": {"total_latency_ms": 14948.5, "avg_request_latency_ms": 500.0, "request_throughput_req_s": 200.7,
+                    "system_output_throughput_tok_s": 25688.1, "output_throughput_per_gpu_tok_s": 12844.0},
+    "streaming_metrics": {"avg_ttft_ms": 50.1, "avg_tpot_ms": 12.9},
+}  # fmt: skip
+AIPERF_CSV = """Metric,avg,min,max,p99,p95,p90,p75,p50
+Time To First Token (ms),95.00,30.00,150.00,149.00,140.00,130.00,110.00,90.00
+Request Latency (ms),"4,990.00","4,900.00","5,100.00","5,099.00","5,080.00","5,050.00","5,000.00","4,980.00"
+Inter Token Latency (ms),4.80,4.00,6.00,5.90,5.30,5.10,4.90,4.79
+Output Sequence Length (tokens),"1,024.00",900.00,"1,100.00","1,100.00","1,100.00","1,100.00","1,050.00","1,024.00"
+Input Sequence Length (tokens),512.00,512.00,512.00,512.00,512.00,512.00,512.00,512.00
+
+Metric,Value
+Output Token Throughput (per sec),"3,276.80"
+Request Throughput (per sec),3.20
+Request Count (count),160.00
+"""
+NEMO = """### Pre-training performance
+#### System: DGX-B200
+| Model | #-GPUs | GBS | MBS | Sequence Length | FSDP | TP | PP | VP | Tokens / sec / GPU | Model TFLOP / sec / GPU |
+|-------|--------|-----|-----|-----------------|------|----|----|----|--------------------|-------------------------|
+| LLAMA3_8B | 8 | 128 | 1 | 8192 | 0 | 1 | 1 | n/a | 24,000 | 1,360 |
+| LLAMA3_70B | 64 | 128 | 1 | 8192 | 1 | 1 | 1 | n/a | 3,400 | 1,620 |
+"""
+ONE_BATCH_PRINTED = """Warmup ...
+Prefill. latency: 0.06440 s, throughput:   4000.00 token/s
+Total. latency:  0.090 s, throughput:   3000.00 token/s
+Benchmark ...
+Prefill. latency: 0.35000 s, throughput:  46811.43 token/s
+Decode 0. Batch size: 16, latency: 0.00950 s, throughput:   1684.21 token/s
+Decode.  median latency: 0.00920 s, median throughput:   1739.13 token/s
+Total. latency:  1.530 s, throughput:  12047.06 token/s
+"""
+ONE_BATCH = {
+    "run_name": "default", "batch_size": 16, "input_len": 1024, "output_len": 128, "prefill_latency": 0.35,
+    "median_decode_latency": 0.0092, "total_latency": 1.53, "overall_throughput": 12047.0,
+}  # fmt: skip
+MLPERF = (
+    '"ID","Submitter","Division","Accelerator","# of Accelerators","Model MLC","Scenario","Result","Units"\n'
+    '"5.1-0001","NVIDIA","Closed","NVIDIA H100-SXM-80GB","8","llama2-70b-99","Offline","31059.3","Tokens/s"\n'
+    '"5.1-0001","NVIDIA","Closed","NVIDIA H100-SXM-80GB","8","resnet","Offline","700000","Samples/s"\n'
+)
 FILES = {
+    "titan_start.log": TITAN_START + TITAN, "maxtext.log": MAXTEXT, "deepspeed.log": DEEPSPEED, "trtllm.log": TRTLLM,
+    "trtllm.json": json.dumps(TRTLLM_JSON), "profile_export_genai_perf.csv": AIPERF_CSV, "nemo.md": NEMO,
+    "one_batch.txt": ONE_BATCH_PRINTED, "one_batch.jsonl": json.dumps(ONE_BATCH) + "\n", "mlperf.csv": MLPERF,
+    "throughput.json": json.dumps({"elapsed_time": 40.0, "num_requests": 1000, "total_num_tokens": 413000,
+                                   "requests_per_second": 25.0, "tokens_per_second": 10325.0}),
+    "latency.json": json.dumps({"avg_latency": 1.85, "latencies": [1.8, 1.9], "percentiles": {"50": 1.85}}),
+    "list.json": json.dumps([SERVED, SERVED]),
+    "agg.csv": "hw,conc,model,framework,precision,isl,osl,tp,tput_per_gpu\n"
+               "h200-trt,64,meta-llama/Llama-3.3-70B-Instruct-FP8,trt,fp8,1024,1024,8,1000\n",
+    "mine.csv": "GPU;Model;TP;users;prompt_len;gen_len;tokens/sec/gpu;TTFT P50 (ms)\n"
+                "H100;Llama-3.1-8B;1;32;1024;512;1237;210\n",
     "nccl.txt": NCCL, "nccl.json": json.dumps(NCCL_JSON), "agg.json": json.dumps(RECORD),
     "results_bmk.json": json.dumps([RECORD, SPLIT]),
     "vllm.json": json.dumps(SERVED),
@@ -119,8 +236,46 @@ FILES = {
     "titan.log": TITAN,
 }  # fmt: skip
 COLLECTIVES = ("nccl.txt", "nccl.json")
-COUNTS = {"sglang.jsonl": 2, "results_bmk.json": 2, "nccl.txt": 2}
+TYPED = (*COLLECTIVES, "mlperf.csv")
+COUNTS = {"sglang.jsonl": 2, "results_bmk.json": 2, "nccl.txt": 2, "list.json": 2, "nemo.md": 2, "mlperf.csv": 2}
+LENGTHS = {"isl": "200", "osl": "213", "concurrency": "8"}
+ADDED = {
+    "throughput.json": {"isl": "200", "osl": "213"}, "latency.json": LENGTHS,
+    "one_batch.txt": {"isl": "200", "osl": "20"},
+    "profile_export_genai_perf.csv": {"concurrency": "8"}, "deepspeed.log": {"seq_len": "2048"},
+    "titan.log": {"global_batch": "64", "seq_len": "8192"},
+}  # fmt: skip
+"""What whoever imports must say of a file beside device and model."""
 EXPECTED = {
+    "titan_start.log": {"gpu": "NVIDIA H100", "num_gpus": "64", "tp": "4", "pp": "1", "plan.zero": "3",
+                        "global_batch": "32", "micro_batch": "2", "seq_len": "8192", "tokens_per_s_per_gpu": "7000"},
+    "maxtext.log": {"framework": "maxtext", "model": "llama3.1-8b", "num_gpus": "256", "tp": "4", "pp": "1",
+                    "global_batch": "1024", "seq_len": "8192", "step_time_s": "7.01", "tflops_per_gpu": "242.5"},
+    "deepspeed.log": {"framework": "deepspeed_zero3", "num_gpus": "16", "global_batch": "128", "zero": "3",
+                      "samples_per_s": "31.3", "peak_memory_gib": "60.25", "tp": "1", "pp": "1"},
+    "trtllm.log": {"model": "meta-llama/Llama-3.1-8B-Instruct", "quantization": "FP8", "kv_cache_dtype": "FP8",
+                   "tp_size": "2", "num_prompts": "3000", "request_rate": "inf", "max_batch_size": "2048",
+                   "input_tokens": "128", "output_tokens": "256", "output_tokens_per_s": "25688.091",
+                   "ttft_mean_ms": "5000.1", "tpot_mean_ms": "52.9", "e2e_mean_ms": "11726.32"},
+    "trtllm.json": {"concurrency": "64", "num_prompts": "3000", "e2e_mean_ms": "500", "ttft_mean_ms": "50.1",
+                    "tpot_mean_ms": "12.9", "output_tokens_per_s": "25688.1", "tp_size": "2"},
+    "profile_export_genai_perf.csv": {"ttft_mean_ms": "95", "ttft_p50_ms": "90", "ttft_p99_ms": "149",
+                                      "itl_mean_ms": "4.8", "e2e_mean_ms": "4990", "input_tokens": "512",
+                                      "output_tokens": "1024", "output_tokens_per_s": "3276.8", "num_prompts": "160"},
+    "nemo.md": {"gpu": "B200", "Model": "LLAMA3_8B", "Tokens / sec / GPU": "24,000", "#-GPUs": "8", "GBS": "128"},
+    "one_batch.txt": {"workload": "static_batch", "batch_size": "16", "ttft_mean_s": "0.35", "tpot_p50_s": "0.0092",
+                      "e2e_mean_s": "1.53"},
+    "one_batch.jsonl": {"workload": "static_batch", "batch_size": "16", "input_tokens": "1024", "output_tokens": "128",
+                        "ttft_mean_s": "0.35", "tpot_p50_s": "0.0092", "e2e_mean_s": "1.53"},
+    "mlperf.csv": {"gpu": "NVIDIA H100-SXM-80GB", "num_accelerators": "8", "model": "llama2-70b-99",
+                   "scenario": "Offline", "result": "31059.3", "result_units": "Tokens/s"},
+    "throughput.json": {"request_rate": "inf", "num_prompts": "1000", "requests_per_s": "25",
+                        "total_tokens_per_s": "10325"},
+    "latency.json": {"workload": "static_batch", "e2e_mean_s": "1.85"},
+    "list.json": {"concurrency": "8", "mean_ttft_ms": "41.5"},
+    "agg.csv": {"gpu": "h200", "framework": "trtllm", "num_gpus": "8", "concurrency": "64", "input_tokens": "921.6",
+                "total_tokens_per_s_per_gpu": "1000"},
+    "mine.csv": {"GPU": "H100", "tokens/sec/gpu": "1237", "TTFT P50 (ms)": "210"},
     "nccl.txt": {"gpu": "NVIDIA H100 80GB HBM3", "collective": "all_reduce", "num_gpus": "8", "num_nodes": "1",
                  "gpus_per_node": "8", "nccl_version": "2.29.3", "dtype": "float", "message_bytes": "1048576",
                  "latency_us": "42.8", "busbw_gbytes_per_s": "42.87"},
@@ -148,19 +303,103 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_becomes_runs_that_can_be_scored(name: str, tmp_path: Path):
+def test_a_file_becomes_runs_that_can_be_scored(name: str, tmp_path: Path, capsys: pytest.CaptureFixture):
     path = tmp_path / name
     path.write_text(FILES[name])
     result = imported(path)
     assert len(result) == COUNTS.get(name, 1)
     assert result[0].items() >= EXPECTED[name].items()
-    if name in COLLECTIVES:
+    if name in TYPED:
         return
-    (row, *_) = csv.DictReader(io.StringIO(as_csv(result, {"gpu": "h100_sxm", "model": "llama31_8b", "num_gpus": "8"})))
+    added = {"gpu": "h100_sxm", "model": "llama31_8b", "num_gpus": "8"} | ADDED.get(name, {})
+    assert main(["import", str(path), *(f"{key}={value}" for key, value in added.items())]) == 0
+    (row, *_) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert is_runs(list(row))
     run = run_of(row, name)
     assert run.measured
     assert run.run.numbers["cluster.device_count"] == 8
+
+
+@pytest.mark.parametrize(("name", "measured", "numbers"), [
+    ("throughput.json", {"tokens_per_s": 10325 * 213 / 413, "requests_per_s": 25.0}, {"plan.micro_batch": 256.0}),
+    ("latency.json", {"time_s": 1.85}, {"plan.micro_batch": 8.0}),
+    ("agg.csv", {"tokens_per_s_per_device": 500.0}, {"plan.micro_batch": 64.0}),
+    ("trtllm.log", {"tokens_per_s": 25688.091, "ttft_s": 5.0001, "tpot_s": 0.0529, "e2e_s": 11.72632},
+     {"plan.micro_batch": 2048.0}),
+    ("nemo.md", {"tokens_per_s": 192_000.0, "mfu": 1360 / 989.4}, {"plan.virtual_stages": 1.0}),
+    ("deepspeed.log", {"tokens_per_s": 31.3 * 2048, "peak_memory_bytes": 60.25 * 2**30}, {"plan.zero": 3.0}),
+    ("mine.csv", {"tokens_per_s_per_device": 1237.0, "ttft_p50_s": 0.21}, {"workload.output_tokens": 512.0}),
+])  # fmt: skip
+def test_units_and_loads_are_those_of_the_file(name, measured, numbers, tmp_path: Path):
+    """Rates of a device and of all, of answers and of all tokens, milliseconds and seconds; bursts that stay bursts."""
+    path = tmp_path / name
+    path.write_text(FILES[name])
+    row = imported(path)[0] | {"gpu": "h100_sxm", "model": "llama31_8b", "num_gpus": "8"} | ADDED.get(name, {})
+    row = {key: value for key, value in row.items() if key not in ("Model", "#-GPUs", "GPU", "framework")}
+    run = run_of(row, name)
+    assert run.measured == pytest.approx(measured, rel=1e-3)
+    assert run.run.numbers.items() >= numbers.items()
+    assert run.rate == (float("inf") if "inf" in row.values() else 0.0)
+
+
+@pytest.mark.parametrize("more", [{"max_concurrency": None}, {"max_concurrency": None, "request_rate": float("inf")}])
+def test_requests_without_a_limit_come_all_at_once(more):
+    assert run_of(imported_text(json.dumps(SERVED | more)) | {"gpu": "H100"}, "").rate == float("inf")
+    printed = PRINTED.replace("Maximum request concurrency:             16", "Traffic request rate:   inf")
+    assert imported_text(printed)["request_rate"] == "inf"
+    before = "Traffic request rate: 2.5\nMaximum request concurrency: None\n" + PRINTED.replace(
+        "Maximum request", "Other"
+    )
+    assert imported_text(before)["request_rate"] == "2.5"
+
+
+def test_what_a_server_says_of_itself_is_read():
+    server = {"model_path": "Qwen/Qwen3-235B-A22B-FP8", "tp_size": 8, "ep_size": 8, "dp_size": 1, "device": "cuda",
+              "quantization": None, "enable_dp_attention": False, "max_running_requests": 48,
+              "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}  # fmt: skip
+    record = {name: value for name, value in SERVED.items() if name != "model_id"} | {"backend": "sglang"}
+    row = imported_text(json.dumps(record | {"server_info": server, "accept_length": 2.8}))
+    assert row.items() >= {
+        "model": "Qwen/Qwen3-235B-A22B-FP8", "tp_size": "8", "ep_size": "8", "concurrency": "8",
+        "spec_decoding": "eagle", "workload.accepted_tokens": "2.8", "workload.verified_tokens": "4",
+    }.items()  # fmt: skip
+    assert not {"device", "quantization", "max_running_requests"} & {*row}
+    drafted = {"spec_decode_acceptance_length": 2.5, "spec_decode_num_drafts": 100, "spec_decode_draft_tokens": 300}
+    assert imported_text(json.dumps(SERVED | drafted))["workload.verified_tokens"] == "4"
+    stated = imported_text(json.dumps(SERVED | {"tensor_parallel_size": "2", "gpu": "H200"}))
+    assert (stated["tensor_parallel_size"], stated["gpu"]) == ("2", "H200")
+
+
+def test_what_is_added_replaces_what_a_file_says_of_it(tmp_path: Path, capsys: pytest.CaptureFixture):
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps(SERVED | {"tensor_parallel_size": "2"}))
+    assert main(["import", str(path), "gpu=h100", "tp=4"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert row["tp"] == "4"
+    assert "tensor_parallel_size" not in row
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("throughput.json", "no file says model, input_tokens, output_tokens of its runs; add model=... input_tokens=..."),
+    ("titan.log", "no file says model, global_batch, seq_len of its runs; add model=..."),
+    ("profile_export_genai_perf.csv", "no file says model, concurrency or request_rate of its runs"),
+    ("mlperf.csv", "no file says weight_dtype of these results of MLPerf; add weight_dtype=..."),
+])  # fmt: skip
+def test_a_run_whose_design_nobody_states_is_refused(name, said, tmp_path: Path, capsys: pytest.CaptureFixture):
+    """Else it would be compared with the defaults of the command line."""
+    path = tmp_path / name
+    path.write_text(FILES[name])
+    assert main(["import", str(path), *([] if name == "mlperf.csv" else ["gpu=h100"])]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_results_of_mlperf_are_a_table_of_their_kind(tmp_path: Path):
+    path, out = tmp_path / "mlperf.txt", tmp_path / "mine.csv"
+    path.write_text(MLPERF)
+    assert main(["import", str(path), "weight_dtype=fp8", "--out", str(out)]) == 0
+    (table,) = survey(tmp_path).tables
+    assert table.schema.name == "mlperf_inference"
+    assert set(table.rows([])["gpu"]) == {"h100_sxm"}
 
 
 def test_collectives_are_a_table_of_their_kind(tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -268,10 +507,12 @@ def test_each_file_is_read_by_one_importer():
     (NCCL[: NCCL.index("     1048576")], "output of nccl-tests or rccl-tests, printed or JSON, but no run in it has"),
     (json.dumps(NCCL_JSON | {"results": [{"size": 8, "out_of_place": None}]}), "result 1 has no time"),
     (json.dumps([RECORD])[:-9], "line 1: .*; allowed: JSON that is whole"),
-    (json.dumps([RECORD, 3]), "allowed: a list of JSON objects"),
+    (json.dumps([RECORD, 3]), "allowed: JSON objects, one a run"),
     (json.dumps([RECORD, RECORD | {"hw": None}]), "record 2: gpu is not stated"),
+    ("GPU,TTFT (ms)\nH100,5,6\n", "line 2: 3 cells; allowed: 2, as its header has"),
     (json.dumps(RECORD | {"isl": "long"}), "input_tokens is not stated, or not by a number above 0"),
-    (json.dumps({n: v for n, v in RECORD.items() if "t" not in n[-5:]}), "no latency is stated"),
+    (json.dumps({n: None if "tput" in n else v for n, v in RECORD.items() if "t" not in n[-5:]}),
+     "no latency and no rate is stated"),
     (json.dumps(SPLIT | {"num_prefill_gpu": None}), "num_prefill_gpu does not say how many"),
     (PRINTED[:400], "printed `Serving Benchmark Result` blocks of vLLM or SGLang, but no run in it has ended"),
 ])  # fmt: skip

@@ -73,6 +73,15 @@ def test_what_is_not_modelled_is_one_line():
     ]
 
 
+def test_a_count_in_a_variable_that_nothing_sets_is_said():
+    text = (
+        "torchrun --nnodes $N --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096"
+        " --num-attention-heads 32 --seq-length 2048 --micro-batch-size 1 --global-batch-size 128"
+    )
+    notes = read_launch(text).left
+    assert "--nnodes $N has no value here, 1 is taken: set it before the command, or give cluster.device_count" in notes
+
+
 @pytest.mark.slow
 def test_the_share_of_memory_is_the_engines():
     """What a command says, else the engine's default; vLLM's profile run takes more on devices of 70 GiB and more."""

@@ -114,6 +114,7 @@ def test_fewer_devices_than_the_bound_cannot_reach_the_demand():
     (("serve", "llama31_8b", "--on", "h2000"), "--on h2000"),
     (("serve", "llama31_8b", "--on", ","), "name at least one accelerator"),
     (("serve", "llama31_8b"), "--on"),
+    (("serve", "llama31_8b", "--gpu", "h100"), "did you mean '--on'"),
     (("serve", "llama31_8b", "--on", "a100_80gb", "--format", "fp8"), "fp8"),
     (("train", "llama31_8b", "--tokens", "15T", "--days", "soon", "--on", "h200"), "write 90, 90d or 2160h"),
     (("train", "llama31_8b", "--tokens", "15T", "--days", "0", "--on", "h200"), "no number above 0"),
@@ -132,6 +133,41 @@ def test_wrong_words_are_one_line_that_says_what_to_type(words, expected, capsys
     assert len(told.strip().splitlines()) == 1
     assert expected in told
     assert not list(tmp_path.iterdir())
+
+
+def test_degrees_that_are_typed_are_those_of_the_answer(capsys):
+    """A number beside a space that searches it would change nothing: `tp=8` would be answered with TP 1."""
+    assert main([*SERVE, "--rate", "5/s", "tp=8", "concurrency=64", "num_gpus=16", "--show-config"]) == 0
+    space = study_from_config(*shlex.split(capsys.readouterr().out.splitlines()[-1])[2:]).space.plan
+    assert (tuple(space["tp"]), tuple(space["micro_batch"]), tuple(space["device_count"])) == ((8,), (64,), (16,))
+    train = ["train", "llama31_8b", "--tokens", "1T", "--days", "30", "--on", "h200", "pp=2", "plan.recompute=full"]
+    assert main([*train, "--show-config"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "space.plan.pp=[2]" in line
+    assert "space.plan.recompute=[full]" in line
+    assert main([*SERVE, "--devices", "8", "num_gpus=16", "--rate", "5/s"]) == 2
+    assert "--devices 8 and cluster.device_count=16: leave one out" in capsys.readouterr().err
+
+
+TIMED = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{n / 2},{900 + n},{90 + n}\n" for n in range(20))
+UNTIMED = re.sub(r"(?m)^[^,]*,", "", TIMED)
+
+
+def test_a_trace_says_lengths_and_rate(tmp_path, capsys):
+    """As the help of `--trace` shows it: nothing that the trace says stands beside it."""
+    path, untimed = tmp_path / "requests.csv", tmp_path / "lengths.csv"
+    path.write_text(TIMED)
+    untimed.write_text(UNTIMED)
+    assert main([*SERVE, "--trace", str(path), "--show-config"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    work = study_from_config(*shlex.split(line)[2:]).scenario.workload
+    assert (float(work.arrivals_per_s), float(work.input_tokens)) == pytest.approx((2.0, 909.5))
+    assert main([*SERVE, "--trace", str(untimed), "--rate", "3/s", "--show-config"]) == 0
+    assert "workload.arrivals_per_s=3.0" in capsys.readouterr().out
+    assert main([*SERVE, "--trace", str(untimed)]) == 2
+    assert "does not say when requests come, or all come at once: add --rate 30/s" in capsys.readouterr().err
+    assert main([*SERVE, "--trace", str(path), "--rate", "3/s"]) == 2
+    assert "says 2 requests/s: leave out --rate" in capsys.readouterr().err
 
 
 def test_a_question_is_the_study_that_its_commands_compose(capsys):

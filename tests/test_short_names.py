@@ -32,6 +32,21 @@ def test_a_short_name_means_a_path_or_a_group(text: str, full: str):
     assert full_names([text, "workload=training"]) == [full, "workload=training"]
 
 
+def test_the_path_of_a_file_chooses_a_model():
+    assert full_names(["model=mine/config.json"]) == ["model=hf_config", "model.path=mine/config.json"]
+    assert full_names(["model=llama31_8b"]) == ["model=llama31_8b"]
+
+
+@pytest.mark.parametrize(("typed", "said"), [
+    ("concurrency=0", "concurrency = 0 is outside [1, 1e+09] (concurrency is plan.micro_batch)"),
+    ("max_num_seqs=2.5", "max_num_seqs = 2.5 is not a whole number; take 2 or 3 (max_num_seqs is plan.micro_batch)"),
+    ("isl=-4", "isl = -4 is outside"), ("plan.micro_batch=0", "plan.micro_batch = 0 is outside [1, 1e+09]"),
+])  # fmt: skip
+def test_a_wrong_number_is_told_by_the_name_that_was_typed(typed: str, said: str, capsys: pytest.CaptureFixture):
+    assert main(["evaluate", "accelerator=h100", *BASE, "num_gpus=8", typed]) == 2
+    assert f"codesign: {said}" in capsys.readouterr().err
+
+
 def test_short_names_take_no_group_away_and_stand_for_numbers_that_are_there():
     scenario = scenario_from_config(*BASE)
     at_rate = scenario_from_config("model=llama31_8b", "workload=at_rate", "framework=none", "cluster.device_count=8")

@@ -28,6 +28,8 @@ TRACES = {
     ),
     "aliases.csv": "arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,3180,8\n0,4808,10\n",
     "milliseconds.csv": "arrival_ms,prompt_len,output_len\n0,4808,10\n500,3180,8\n",
+    "time_ms.csv": "time_ms,prompt_tokens,completion_tokens\n100,4808,10\n600,3180,8\n",
+    "microseconds.csv": "Timestamp (us),isl,osl\n100,4808,10\n500100,3180,8\n",
     "epoch.csv": "start_time,isl,osl\n1700000000000,4808,10\n1700000000500,3180,8\n",
     "bench.json": '{"backend": "vllm", "input_lens": [4808, 3180], "output_lens": [10, 8], "start_times": [7.0, 7.5], "rate": 2}',
     "list.json": '[{"timestamp": 0, "prompt_tokens": 4808, "completion_tokens": 10}, {"timestamp": 0.5, "prompt_tokens": 3180, "completion_tokens": 8}]',

@@ -17,6 +17,7 @@ from ..core.errors import CodesignError, ConfigError, suggestion
 from ..core.free_memory import keep_memory
 from ..core.json_yaml import dumps
 from ..core.lazy import later
+from ..core.short_names import as_typed
 from ..core.terminal_encoding import lenient_output
 from .help import start_text
 from .parser import parsed
@@ -213,7 +214,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         return _dispatch(words)
     except CodesignError as error:
-        print(f"codesign: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"codesign: {as_typed(' '.join(str(error).split()), words)}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of a pipe has gone; what is left to print has no place to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

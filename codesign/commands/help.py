@@ -413,9 +413,9 @@ COMMANDS = {
     "import": CommandHelp(
         "turn benchmark results and training logs into tables of measurements",
         (
-            "Reads what vLLM's and SGLang's benchmarks, AIPerf, InferenceX, nccl-tests,",
-            "Megatron-LM and torchtitan write, adds what you say of the machine and layout,",
-            "and writes a table that `codesign validate` and `codesign calibrate` read.",
+            "Reads what benchmarks of engines, MLPerf and nccl-tests write, logs of trainers",
+            "and tables (CSV, Markdown), adds what you say of machine and layout, and writes",
+            "a table that `codesign validate` and `codesign calibrate` read.",
         ),
         (
             ("codesign import result.json gpu=h100 tp=4 --out runs/mine.csv", "a benchmark of a served model"),

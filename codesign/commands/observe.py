@@ -20,8 +20,15 @@ from ..core.errors import ConfigError, suggestion
 from ..core.json_yaml import dumps
 from ..core.short_names import CHOICES, NUMBERS
 from ..core.units import engineering
-from ..evidence.importers import ImportedRow, as_csv, collective_rows, imported, is_collective
-from ..evidence.measurements.columns import is_recognised, names_devices
+from ..evidence.importers import ImportedRow, as_csv, imported, is_typed, typed_rows
+from ..evidence.measurements.columns import (
+    choice_of,
+    is_recognised,
+    names_devices,
+    not_stated,
+    number_path,
+    plain,
+)
 from ..evidence.observing import Endpoint, Observed, client_of, drive, measured_sizes, served_model
 from ..evidence.validation.measured_runs import run_of
 from ..simulation.serving import LEAST_REQUESTS, Requests, arrivals, read_trace
@@ -48,26 +55,39 @@ def import_runs(options: argparse.Namespace) -> int:
     if not paths:
         raise ConfigError("import: name at least one file; what it does not say follows as key=value (gpu=h100 tp=8)")
     rows = [row for path in paths for row in imported(path)]
-    if is_collective(rows):
-        text = as_csv(collective_rows(_with_catalogue_names(rows), added), {})
+    if is_typed(rows):
+        text = as_csv(typed_rows(_with_catalogue_names(rows), added), {})
     else:
         for key in added:
             check_run_column(key, "import")
         if not names_devices((*added, *rows[0])):
             raise ConfigError("import: no file says on which device it ran; add gpu=NAME, such as gpu=h100_sxm")
+        rows = [
+            {name: cell for name, cell in row.items() if _meaning(name) not in map(_meaning, added)} for row in rows
+        ]
+        for row in rows:
+            trains = (row | added).get("workload", "").startswith("training")
+            if lacking := not_stated((*row, *added), trains=trains):
+                columns = " ".join(f"{name.partition(' ')[0]}=..." for name in lacking)
+                raise ConfigError(f"import: no file says {', '.join(lacking)} of its runs; add {columns}")
         text = as_csv(rows, added)
     if options.out is None:
         print(text, end="")
         return 0
     out = Path(options.out)
     write_text(out, text)
-    what = "row" if is_collective(rows) else "run"
+    what = "row" if is_typed(rows) else "run"
     what_was_read = (
         f"{len(rows)} {what}{'s' if len(rows) > 1 else ''} of {len(paths)} file{'s' if len(paths) > 1 else ''}"
     )
     print(f"codesign: {what_was_read}; `codesign validate {out.parent}` compares them", file=sys.stderr)
     print(out)
     return 0
+
+
+def _meaning(column: str) -> str:
+    """Path or group of a column, so that an added one replaces one of a file under another spelling."""
+    return number_path(column) or choice_of(column) or plain(column)
 
 
 def _with_catalogue_names(rows: list[ImportedRow]) -> list[ImportedRow]:

@@ -421,6 +421,10 @@ def parsed(words: list[str]) -> argparse.Namespace:
     return options_read
 
 
+DEVICES, MEANT = ("--gpu", "--gpus", "--accelerator", "--accelerators", "--hardware", "--device"), "--on"
+"""Options that questions call otherwise."""
+
+
 def _check_names(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
     """Refuse an option that there is not, before argparse says which ones are missing.
 
@@ -435,7 +439,8 @@ def _check_names(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
         if name.startswith("--") and name not in options and (said := _as_override(words, word)):
             raise ConfigError(f"{words[0]}: unknown option {name!r}: a field of the plan is an override, write {said}")
         if name.startswith("--") and not any(option.startswith(name) for option in options):
-            raise ConfigError(f"{words[0]}: unknown option {name!r}{suggestion(name, options)}")
+            meant = f" (did you mean '{MEANT}'?)" if name in DEVICES and MEANT in options else ""
+            raise ConfigError(f"{words[0]}: unknown option {name!r}{meant or suggestion(name, options)}")
 
 
 def _as_override(words: Sequence[str], word: str) -> str:

@@ -6,6 +6,7 @@ second way; `--show-config` prints them.
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from ..config import available
 from ..config.composition import admit
 from ..config.device_counts import serving_flops_per_s
 from ..core.errors import ConfigError, suggestion
+from ..core.resources import conf_dir
 from ..core.short_names import full_names
 from ..core.units import DAY_S
+from ..core.untrusted_io import read_text
 from ..model.scenario import Scenario
 from ..model.workloads.continuous import AbstractContinuousServing
 from .candidates import PROOF, Candidate
@@ -103,8 +106,16 @@ def serving_question(options: argparse.Namespace) -> Question:
             assumed.append((shown, "--input, --output or --trace FILE"))
     per_s = 0.0
     if timed:
-        per_s = rate(options.rate) if options.rate is not None else _rate_of(options.trace)
-        overrides.append(f"workload.arrivals_per_s={per_s!r}")
+        stated = _rate_of(options.trace) if options.trace is not None else 0.0
+        if options.rate is not None and stated:
+            raise ConfigError(f"--trace {options.trace} says {stated:.4g} requests/s: leave out --rate")
+        if options.rate is None and not stated:
+            raise ConfigError(
+                f"trace {options.trace!r} does not say when requests come, or all come at once: add --rate 30/s"
+            )
+        per_s = rate(options.rate) if options.rate is not None else stated
+        if options.rate is not None:  # else the trace says it
+            overrides.append(f"workload.arrivals_per_s={per_s!r}")
         if options.trace is None:
             assumed.append(("Poisson arrivals", "workload.arrival_cv=2, or --trace FILE"))
         what = f"{per_s:,.4g} requests/s"
@@ -260,14 +271,12 @@ def _lengths(options: argparse.Namespace) -> list[str]:
 
 
 def _rate_of(path: str) -> float:
-    """Requests a second of a trace that says when they come."""
+    """Requests a second of a trace, 0 where it does not say when they come or all come at once."""
     from ..simulation.serving import read_trace
 
-    arrivals = read_trace(path).arrivals
+    arrivals = read_trace(path, timed=False).arrivals
     span = 0.0 if arrivals is None else float(arrivals[-1] - arrivals[0])
-    if arrivals is None or span <= 0:
-        raise ConfigError(f"trace {path!r}: all requests come at once: add --rate 30/s")
-    return (len(arrivals) - 1) / span
+    return 0.0 if arrivals is None or span <= 0 else (len(arrivals) - 1) / span
 
 
 def refuse_search(overrides: Sequence[str]) -> str:
@@ -293,9 +302,14 @@ def _confidence(options: argparse.Namespace) -> float:
 
 
 def _counts(options: argparse.Namespace) -> tuple[int, ...]:
-    if options.devices is None:
+    """Counts of `--devices`, or the one of `num_gpus=64`; none where the demand decides."""
+    typed = [text.partition("=")[2] for text in options.overrides if text.startswith("cluster.device_count=")]
+    if typed and options.devices is not None:
+        raise ConfigError(f"--devices {options.devices} and cluster.device_count={typed[0]}: leave one out")
+    listed = options.devices if options.devices is not None else typed[0] if typed else None
+    if listed is None:
         return ()
-    said = [count_of(text, "--devices") for text in options.devices.split(",") if text.strip()]
+    said = [count_of(text, "--devices") for text in listed.split(",") if text.strip()]
     for count in said:
         if not count.is_integer():
             raise ConfigError(f"--devices {count:g} is not a whole number; take {count // 1:g} or {count // 1 + 1:g}")
@@ -303,6 +317,22 @@ def _counts(options: argparse.Namespace) -> tuple[int, ...]:
     if not result:
         raise ConfigError("--devices: name counts, as in --devices 64 or --devices 32,64,128")
     return tuple(result)
+
+
+AXIS = re.compile(r"(?m)^  (\w+):")
+
+
+def _pinned(overrides: Sequence[str], space: str) -> list[str]:
+    """Overrides with the plan's numbers as the one choice of their axis where the space searches it: tp=8 is TP 8."""
+    path = conf_dir() / "space" / f"{space}.yaml"
+    axes = set(AXIS.findall(read_text(path, "space").partition("plan:")[2]))
+    result: list[str] = []
+    for text in overrides:
+        key, _, value = text.lstrip("+~").partition("=")
+        name = key.removeprefix("plan.")
+        searched = key.startswith("plan.") and name in axes and not value.startswith("[")
+        result.append(f"space.plan.{name}=[{value}]" if searched else text)
+    return result
 
 
 def _candidates(devices: Sequence[str], workloads: Sequence[str], rest: Sequence[str]) -> tuple[Candidate, ...]:
@@ -315,7 +345,8 @@ def _candidates(devices: Sequence[str], workloads: Sequence[str], rest: Sequence
             pool = ["prefill=same"] if workload.startswith("disaggregated") else []
             kind = next(name for begins, name in SPACES if workload.startswith(begins))
             space = [] if chosen else [f"space={kind}"]
-            overrides = admit([*searched, f"accelerator={device}", f"workload={workload}", *space, *pool, *rest])
+            texts = list(rest) if chosen else _pinned(rest, kind)
+            overrides = admit([*searched, f"accelerator={device}", f"workload={workload}", *space, *pool, *texts])
             varied = {"accelerator": device} if len(workloads) == 1 else {"accelerator": device, "workload": workload}
             label = device if len(workloads) == 1 else f"{device}, {'pools apart' if pool else 'one pool'}"
             result.append(Candidate(label, varied, tuple(overrides)))

@@ -9,7 +9,7 @@ Columns of measured runs are read by the same table.
 
 from collections.abc import Iterable
 
-__all__ = ["CHOICES", "NUMBERS", "OPEN_REQUESTS", "WORDS", "full_name", "full_names", "option_name"]
+__all__ = ["CHOICES", "NUMBERS", "OPEN_REQUESTS", "WORDS", "as_typed", "full_name", "full_names", "option_name"]
 
 CHOICES = {"gpu": "accelerator", "device": "accelerator", "backend": "framework", "engine": "framework"}
 """Name -> group of options."""
@@ -61,6 +61,14 @@ def _of_clients(text: str) -> str:
     return f"workload.concurrency={text.partition('=')[2]}" if is_said else text
 
 
+def _of_a_file(text: str) -> list[str]:
+    """`model=DIR/config.json` as the option that reads such files, and its path; any other text as it is."""
+    name, _, value = text.partition("=") if isinstance(text, str) else ("", "", "")
+    if name == "model" and value.endswith(".json"):
+        return [f"{name}=hf_config", f"model.path={value}"]
+    return [text]
+
+
 def full_names(overrides: Iterable[str]) -> list[str]:
     """Overrides by their paths and groups.
 
@@ -73,8 +81,16 @@ def full_names(overrides: Iterable[str]) -> list[str]:
         given = [_of_clients(text) for text in given]
     rented = any(text.startswith("region=") for text in texts)
     owned = any(text.lstrip("+~").startswith("ownership=") for text in texts)
-    named = [full_name(text) if isinstance(text, str) else text for text in given]
+    named = [full_name(text) if isinstance(text, str) else text for one in given for text in _of_a_file(one)]
     return [RENTED, *named] if rented and not owned else named
+
+
+def as_typed(message: str, words: Iterable[str]) -> str:
+    """A message that begins with the path of a number, by the short name under which the number was typed."""
+    path = message.partition(" ")[0]
+    names = [word.partition("=")[0] for word in words if "=" in word]
+    name = next((name for name in names if {**NUMBERS, **RATE}.get(name) == path), "")
+    return f"{name}{message.removeprefix(path)} ({name} is {path})" if name else message
 
 
 def option_name(text: str) -> str:

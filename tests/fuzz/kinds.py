@@ -28,7 +28,7 @@ from codesign.config.groups import available, groups  # noqa: E402
 from codesign.core.errors import ConfigError  # noqa: E402
 from codesign.core.resources import conf_dir  # noqa: E402
 from codesign.core.untrusted_io import read_json, read_yaml_file, written  # noqa: E402
-from codesign.evidence.importers import as_csv, collective_rows, imported, is_collective  # noqa: E402
+from codesign.evidence.importers import as_csv, imported, is_typed, typed_rows  # noqa: E402
 from codesign.evidence.measurements import SCHEMAS, survey, tables  # noqa: E402
 from codesign.evidence.observing.endpoint import _TokenEvents  # noqa: E402
 from codesign.model.hardware import residual  # noqa: E402
@@ -259,7 +259,7 @@ def benchmark(rng: random.Random) -> Case:
 
     def run() -> None:
         rows = imported(path)
-        as_csv(collective_rows(rows, {"cluster": "a-400G"}) if is_collective(rows) else rows, {})
+        as_csv(typed_rows(rows, {"cluster": "a-400G"}) if is_typed(rows) else rows, {})
 
     return Case(f"{name}: {data[:300]!r}", quietly(run))
 

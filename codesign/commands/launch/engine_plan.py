@@ -293,6 +293,9 @@ def _sglang(switches: Switches, model: LaunchedModel) -> EnginePlan:
     work = _caching(switches, off=switches.has("disable-radix-cache"), on=False, notes=notes)
     if switches.has("page-size"):
         work["block_tokens"] = str(switches.number("page-size"))
+    interval = switches.number("scheduler-recv-interval")
+    if interval > 1:  # who comes waits for half of the steps between two looks
+        work["admission_steps"] = f"{(interval - 1) / 2:g}"
     return EnginePlan(ranks * pp * replicas, plan, work, notes, longest)
 
 

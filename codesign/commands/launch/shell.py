@@ -25,6 +25,13 @@ HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n(.*?)\n[ \t]*\2[ \t]*(?=\
 REDIRECTED = re.compile(r"(?:(?<=\s)[0-9])?&?>{1,2}\s*&?\s*[^\s;&|]*|<(?![A-Za-z<])\s*[^\s;&|]*")
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w ./:-]*>")
 PROMPT = re.compile(r"(?m)^[ \t]*(?:\$|>>>|#\s*(?=vllm serve\b))[ \t]+")
+BATCH = re.compile(r"(?m)^#SBATCH[ \t]+(--nodes|-N|--ntasks-per-node|--gpus-per-node|--ntasks|-n)[= \t]+(?:\w+:)?(\d+)")
+SET_BY_SLURM = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",), "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--ntasks": ("SLURM_NTASKS",), "-n": ("SLURM_NTASKS",),
+}  # fmt: skip
+"""Option of a batch script -> variables that Slurm sets by it."""
 ENDS = (";", "&", "|", "\n")
 MOST_WORDS = 20_000
 MOST_FILLED = 100_000  # characters of a word once variables are filled in
@@ -55,7 +62,7 @@ def programs(text: str) -> list[EngineProgram]:
     """
     files: dict[str, str] = {}
     text = _without_documents(text.replace("\r\n", "\n"), files)
-    variables: dict[str, str] = {}
+    variables = {name: count for option, count in BATCH.findall(text) for name in SET_BY_SLURM[option]}
     arrays: dict[str, list[str]] = {}
     result: list[EngineProgram] = []
     for words in _statements(CONTINUED.sub(" ", PROMPT.sub("", text))):

@@ -38,6 +38,9 @@ LAUNCHERS = {
     "--num_gpus": "all",
     "-np": "all",
 }
+FROM_ENVIRONMENT = {
+    "NGPU": "local", "WORLD_SIZE": "all", "SLURM_NNODES": "nodes", "SLURM_NTASKS_PER_NODE": "local",
+}  # fmt: skip
 BRIDGE = {
     "-tp": "tensor-model-parallel-size",
     "-pp": "pipeline-model-parallel-size",
@@ -108,23 +111,41 @@ def training_overrides(one: EngineProgram, file_text: FileText) -> tuple[list[st
     at = _script_index(one) or 0
     devices = _devices(one, one.words[:at])
     if TITAN.search(one.words[at]) or one.words[at] == "torchtitan.train":
-        return torchtitan_overrides(one, list(one.words[at + 1 :]), devices, file_text)
-    return _megatron(list(one.words[at + 1 :]), devices, one)
+        overrides, notes = torchtitan_overrides(one, list(one.words[at + 1 :]), devices, file_text)
+    else:
+        overrides, notes = _megatron(list(one.words[at + 1 :]), devices, one)
+    return overrides, [*_without_value(one.words[:at]), *notes]
+
+
+def _launched(words: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Options of a launcher with their values."""
+    result: list[tuple[str, str]] = []
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in LAUNCHERS:
+            result.append((name, value if equals else (words[number + 1] if number + 1 < len(words) else "")))
+    return result
+
+
+def _without_value(words: tuple[str, ...]) -> list[str]:
+    """Lines on counts of nodes and processes that stand in variables which nothing sets."""
+    return [
+        f"{name} {value} has no value here, 1 is taken: set it before the command, or give cluster.device_count"
+        for name, value in _launched(words)
+        if "$" in value
+    ]
 
 
 def _devices(one: EngineProgram, words: tuple[str, ...]) -> int:
     """Processes that a launcher starts: nodes times those of one; 0 where nothing is said."""
     result: dict[str, int] = {}
-    for number, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        value = value if equals else (words[number + 1] if number + 1 < len(words) else "")
-        if name in LAUNCHERS:
-            value = value.rpartition(":")[2]  # of an elastic range the most
-            if is_integer(value) and 0 < int(value) < MAX_NUMBER:
-                result[LAUNCHERS[name]] = int(value)
-    for name in ("NGPU", "WORLD_SIZE"):
+    for name, value in _launched(words):
+        most = value.rpartition(":")[2]  # of an elastic range
+        if is_integer(most) and 0 < int(most) < MAX_NUMBER:
+            result[LAUNCHERS[name]] = int(most)
+    for name, what in FROM_ENVIRONMENT.items():
         if is_integer(one.env.get(name, "")):
-            result.setdefault("local" if name == "NGPU" else "all", int(one.env[name]))
+            result.setdefault(what, int(one.env[name]))
     return result.get("all") or result.get("local", 0) * result.get("nodes", 1)
 
 

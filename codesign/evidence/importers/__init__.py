@@ -1,4 +1,4 @@
-"""Measured runs, and collectives, from what benchmarks and trainers write: `codesign import FILE...`.
+"""Measured runs, collectives and results of MLPerf from what benchmarks and trainers write: `codesign import FILE...`.
 
 A module here is an importer: `NAME`, what it reads in a line; `reads(text)`, whether a file is such; `rows(text)`, its
 runs as columns of `measurements.folder`, or sizes of messages as columns of `measurements.registry`. A
@@ -15,10 +15,23 @@ from typing import Protocol
 from ...config.plugins import plugins
 from ...core.errors import ConfigError
 from ...core.untrusted_io import read_text
-from . import aiperf, bench_json, bench_text, inferencex, megatron_log, nccl_tests, torchtitan_log
-from .table_rows import ImportedRow, collective_rows, is_collective
+from . import (
+    aiperf,
+    bench_json,
+    bench_text,
+    deepspeed_log,
+    inferencex,
+    maxtext_log,
+    megatron_log,
+    nccl_tests,
+    offline_bench,
+    tables,
+    torchtitan_log,
+    trtllm_bench,
+)
+from .table_rows import ImportedRow, is_typed, typed_rows
 
-__all__ = ["IMPORTERS", "ImportedRow", "Importer", "as_csv", "collective_rows", "imported", "is_collective"]
+__all__ = ["IMPORTERS", "ImportedRow", "Importer", "as_csv", "imported", "is_typed", "typed_rows"]
 
 MOST_BYTES = 256 * 2**20
 
@@ -41,7 +54,8 @@ class Importer(Protocol):
 
 
 IMPORTERS: tuple[Importer, ...] = (
-    bench_json, aiperf, bench_text, inferencex, nccl_tests, megatron_log, torchtitan_log,
+    bench_json, aiperf, bench_text, inferencex, offline_bench, trtllm_bench, nccl_tests, megatron_log, torchtitan_log,
+    maxtext_log, deepspeed_log, tables,
 )  # fmt: skip
 
 

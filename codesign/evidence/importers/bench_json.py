@@ -5,18 +5,20 @@ from typing import Any
 
 from ...core.errors import ConfigError
 from ...core.json_yaml import is_mapping
-from .table_rows import ImportedRow, number_of, put
+from .table_rows import ImportedRow, layout_of, number_of, put, put_rate
 
 NAME = "vllm bench serve JSON or SGLang bench_serving JSON lines"
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
 SHARES = ("mean", "median", "p90", "p99")
-MODELS = ("model_id", "model", "tokenizer_id")
+MODELS = ("model_id", "model", "model_path", "tokenizer_id")
+ACCEPTED = ("accept_length", "spec_decode_acceptance_length")
+"""Tokens of a sequence that a step of speculative decoding yields."""
 ENGINES = {"vllm": "vllm", "openai": "vllm", "openai-chat": "vllm", "sglang": "sglang", "trt": "trtllm"}
 
 
 def reads(text: str) -> bool:
-    """A JSON object, or one a line, with a time to the first token."""
-    return text.lstrip()[:1] == "{" and '"mean_ttft_ms"' in text
+    """A JSON object, one a line, or a list of them, with a time to the first token."""
+    return text.lstrip()[:1] in ("{", "[") and '"mean_ttft_ms":' in text
 
 
 def rows(text: str) -> list[ImportedRow]:
@@ -29,7 +31,7 @@ def rows(text: str) -> list[ImportedRow]:
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """Objects of a file that is one, or has one a line.
+    """Objects of a file that is one, a list of them, or has one a line.
 
     Raises:
         ConfigError: text that is no JSON, with its line.
@@ -48,6 +50,8 @@ def objects(text: str) -> list[dict[str, Any]]:
                 raise ConfigError(f"{where}; allowed: JSON that is whole") from error
     except RecursionError as error:
         raise ConfigError("JSON of more levels than any result has") from error
+    if len(parts) == 1 and isinstance(parts[0], list):
+        parts = parts[0]
     for one in parts:
         if not is_mapping(one):
             raise ConfigError("allowed: JSON objects, one a run")
@@ -55,10 +59,13 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def _row(run: dict[str, Any]) -> ImportedRow:
+    server: Any = run.get("server_info")
+    server = server if is_mapping(server) else {}
     row: ImportedRow = {}
-    model = next((str(run[name]) for name in MODELS if run.get(name)), "")
+    model = next((str(said[name]) for name in MODELS for said in (run, server) if said.get(name)), "")
     if model:
         row["model"] = model
+    row |= layout_of(server) | layout_of(run)
     engine = str(run.get("backend", "")).removesuffix("-chat").removesuffix("-oai")
     if engine in ENGINES:
         row["backend"] = ENGINES[engine]
@@ -69,11 +76,12 @@ def _row(run: dict[str, Any]) -> ImportedRow:
         if total and done:
             put(row, column, total / done)
     put(row, "num_prompts", run.get("num_prompts", run.get("completed")))
-    rate = number_of(run.get("request_rate"))
-    if rate:
-        put(row, "request_rate", rate)
-    else:
-        put(row, "concurrency", run.get("max_concurrency"))
+    put_rate(row, run.get("request_rate"), run.get("max_concurrency"))
+    accepted = next((number for name in ACCEPTED if (number := number_of(run.get(name)))), 0.0)
+    if accepted > 1:
+        row["spec_decoding"] = str(server.get("speculative_algorithm") or "speculative").lower()
+        put(row, "workload.accepted_tokens", accepted)
+        put(row, "workload.verified_tokens", server.get("speculative_num_draft_tokens") or _verified(run))
     for what in LATENCIES:
         for share in SHARES:
             for key in (f"{share}_{what}_ms", f"{share}_{what.replace('e2el', 'e2e_latency')}_ms"):
@@ -82,6 +90,12 @@ def _row(run: dict[str, Any]) -> ImportedRow:
     if what_is_missing := [name for name in ("mean_ttft_ms", "output_tokens") if name not in row]:
         raise ConfigError(f"{what_is_missing[0]} is not stated, or not by a number")
     return _one_between_tokens(row)
+
+
+def _verified(run: dict[str, Any]) -> float | None:
+    """Tokens of a sequence that a step verifies: those drafted for it, and one of the model itself."""
+    drafts, tokens = (number_of(run.get(f"spec_decode_{name}")) for name in ("num_drafts", "draft_tokens"))
+    return 1 + tokens / drafts if drafts and tokens else None
 
 
 def _one_between_tokens(row: ImportedRow) -> ImportedRow:

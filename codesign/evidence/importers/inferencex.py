@@ -5,7 +5,7 @@ and send ten requests each (`benchmark_serving --random-range-ratio 0.8 --num-pr
 tenths. A served model on two pools has the degrees of both; `concurrency` is then that of one engine that decodes.
 """
 
-import json
+import csv
 from typing import Any
 
 from ...core.errors import ConfigError
@@ -13,7 +13,7 @@ from ...core.json_yaml import is_mapping
 from .bench_json import objects
 from .table_rows import ImportedRow, number_of, put
 
-NAME = "InferenceX (InferenceMAX) result JSON"
+NAME = "InferenceX (InferenceMAX) results, JSON or CSV"
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
 SHARES = ("mean", "median", "p90", "p99")
 SHORTEST = 0.8
@@ -35,8 +35,11 @@ STATED = ("tput_per_gpu", "output_tput_per_gpu")
 
 
 def reads(text: str) -> bool:
-    """JSON with its names of a device, a concurrency and a rate."""
-    return text.lstrip()[:1] in ("{", "[") and '"conc"' in text and any(f'"{name}"' in text for name in STATED)
+    """JSON or CSV with its names of a device, a concurrency and a rate."""
+    if text.lstrip()[:1] in ("{", "["):
+        return '"conc"' in text and any(f'"{name}"' in text for name in STATED)
+    header = text.partition("\n")[0].strip().split(",")
+    return {"hw", "conc"} <= {*header} and any(name in header for name in STATED)
 
 
 def rows(text: str) -> list[ImportedRow]:
@@ -55,17 +58,9 @@ def rows(text: str) -> list[ImportedRow]:
 
 
 def _records(text: str) -> list[dict[str, Any]]:
-    if text.lstrip()[:1] == "{":
+    if text.lstrip()[:1] in ("{", "["):
         return objects(text)
-    try:
-        listed: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"line {error.lineno}: {error.msg}; allowed: JSON that is whole") from error
-    except RecursionError as error:
-        raise ConfigError("JSON of more levels than any result has") from error
-    if not all(is_mapping(one) for one in listed):
-        raise ConfigError("allowed: a list of JSON objects, one a run")
-    return listed
+    return [{name: cell for name, cell in one.items() if name} for one in csv.DictReader(text.splitlines())]
 
 
 def _row(record: dict[str, Any]) -> ImportedRow:
@@ -91,15 +86,17 @@ def _row(record: dict[str, Any]) -> ImportedRow:
     for share in SHARES:  # both would be the time between tokens
         if f"{share}_tpot_s" in row:
             row.pop(f"{share}_itl_s", None)
-    if not _is_split(said):
+    if not _is_split(said):  # else of the devices that decode alone
         put(row, "output_tokens_per_s_per_gpu", said.get("output_tput_per_gpu"))
+    if "output_tokens_per_s_per_gpu" not in row:
+        put(row, "total_tokens_per_s_per_gpu", said.get("tput_per_gpu"))
     for name in ("image", "date"):
         row |= {name: str(said[name])} if said.get(name) else {}
     missing = [name for name in ("gpu", "model", "input_tokens", "output_tokens", "concurrency") if not row.get(name)]
     if missing:
         raise ConfigError(f"{missing[0]} is not stated, or not by a number above 0")
-    if not any(name.endswith(("_ttft_s", "_tpot_s")) for name in row):
-        raise ConfigError("no latency is stated: a run that failed, or of another benchmark of theirs")
+    if not any(name.endswith(("_ttft_s", "_tpot_s", "tokens_per_s_per_gpu")) for name in row):
+        raise ConfigError("no latency and no rate is stated: a run that failed, or of another benchmark of theirs")
     return row
 
 

@@ -1,13 +1,14 @@
-"""Rows of imported runs: cells as texts and numbers, and rows of collectives as tables of their suites."""
+"""Rows of imported runs: cells as texts and numbers; rows of collectives and of MLPerf as tables of their suites."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.errors import ConfigError, suggestion
-from ..measurements.registry import CLUSTERS, SCALE_UP
+from ..measurements.columns import DATA_RANKS, FLAGS_OF_ATTENTION, choice_of, number_path, plain, share_of_memory
+from ..measurements.registry import CLUSTERS, MLPERF_INFERENCE, SCALE_UP
 
-__all__ = ["ImportedRow", "collective_rows", "is_collective", "number_of", "put"]
+__all__ = ["ImportedRow", "is_typed", "layout_of", "number_of", "put", "put_rate", "typed_rows"]
 
 
 # Cells of an imported run: texts of columns, and numbers as they were written.
@@ -40,45 +41,84 @@ def put(row: ImportedRow, column: str, value: Any, least: float = 0.0) -> None:
         row[column] = f"{result:.12g}"
 
 
-# Rows of collectives as a table that the suites of collectives read: one node, or several of a named cluster.
+def put_rate(row: ImportedRow, rate: Any, clients: Any) -> None:
+    """Set the load: a rate of requests, else the clients of a closed loop, else `inf`, where all come at once."""
+    put(row, "request_rate", rate)
+    if "request_rate" not in row:
+        put(row, "concurrency", clients)
+    if "concurrency" not in row and str(rate).lower() in ENDLESS:
+        row["request_rate"] = "inf"
 
 
-COLLECTIVE_COLUMNS = {*SCALE_UP.required, *SCALE_UP.carried, *CLUSTERS.required, *CLUSTERS.carried}
-"""Columns that whoever imports may add."""
+ENDLESS = ("inf", "infinity")
+LAYOUT = ("plan.tp", "plan.pp", "plan.cp", "plan.ep", "plan.attention_dp", "cluster.device_count", DATA_RANKS)
+CHOSEN = ("accelerator", "precision", "kv_cache")
+KINDS_OF_DEVICES = ("cuda", "rocm", "hip", "cpu", "xpu", "hpu", "tpu", "npu", "auto", "gpu")
+"""Devices that a server says and that are no product."""
 
 
-def is_collective(rows: Sequence[ImportedRow]) -> bool:
-    """True for rows of collectives; runs have a metric with a share or a rate instead.
+def layout_of(record: Mapping[str, Any]) -> ImportedRow:
+    """Columns of a record that say device, format or layout: what people add by `--metadata`, options of a server."""
+    row: ImportedRow = {}
+    for name, value in record.items():
+        text = str(value).strip()
+        if value is None or not isinstance(value, str | int | float) or text.lower() in (*KINDS_OF_DEVICES, ""):
+            continue
+        said = number_path(name) in LAYOUT or choice_of(name) in CHOSEN
+        if said or share_of_memory(name) or plain(name) in FLAGS_OF_ATTENTION:
+            row[name] = text
+    return row
+
+
+# Rows of collectives and of MLPerf as tables of their kinds: one node, or several of a named cluster.
+
+
+def is_typed(rows: Sequence[ImportedRow]) -> bool:
+    """True for rows of collectives or MLPerf; runs have a metric with a share or a rate instead.
 
     Raises:
-        ConfigError: some are and some are not: they belong in tables of their own.
+        ConfigError: rows of several kinds: they belong in tables of their own.
     """
-    kinds = {"message_bytes" in row for row in rows}
+    kinds = {next((mark for mark in MARKS if mark in row), "") for row in rows}
     if len(kinds) > 1:
-        raise ConfigError("import: collectives and runs are tables of different kinds: import them one after the other")
-    return kinds == {True}
+        raise ConfigError(
+            f"import: {' and '.join(sorted(MARKS.get(kind, 'runs') for kind in kinds))} are tables of different kinds: "
+            "import them one after the other"
+        )
+    return kinds != {""}
 
 
-def collective_rows(rows: Sequence[ImportedRow], added: Mapping[str, str]) -> list[ImportedRow]:
-    """The rows with what was added: of kind `clusters` where a cluster is named, else of kind `scale_up`.
+MARKS = {"message_bytes": "collectives", "result_units": "results of MLPerf"}
+"""Column by which a kind is known -> what its rows are."""
+
+
+def typed_rows(rows: Sequence[ImportedRow], added: Mapping[str, str]) -> list[ImportedRow]:
+    """The rows with what was added: of kind `clusters` where a cluster is named, else `scale_up`; or of MLPerf.
 
     Raises:
-        ConfigError: a column that neither kind has, or one that no file says and nobody added.
+        ConfigError: a column that the kind lacks, or one that no file says and nobody added.
     """
+    mark = next(mark for mark in MARKS if mark in rows[0])
+    what = MARKS[mark]
+    kinds = (MLPERF_INFERENCE,) if mark == "result_units" else (SCALE_UP, CLUSTERS)
+    columns = {name for kind in kinds for name in (*(column.name for column in kind.columns), *kind.carried)}
     for key in added:
-        if key not in COLLECTIVE_COLUMNS:
-            raise ConfigError(f"import: {key} is no column of collectives{suggestion(key, COLLECTIVE_COLUMNS)}")
+        if key not in columns:
+            raise ConfigError(f"import: {key} is no column of {what}{suggestion(key, columns)}")
     completed = [row | dict(added) for row in rows]
     across = next((row for row in completed if row.get("num_nodes", "1") != "1"), None)
-    if across is not None and "cluster" not in added:
+    if mark == "message_bytes" and across is not None and "cluster" not in added:
         nodes = across["num_nodes"]
         raise ConfigError(
             f"import: collectives on {nodes} nodes: add cluster=NAME, which says the class of their network: "
             "cluster=mine-400G"
         )
-    schema = CLUSTERS if "cluster" in added else SCALE_UP
+    schema = kinds[-1] if "cluster" in added else kinds[0]
     for row in completed:
         missing = [name for name in schema.required if name not in row]
         if missing:
-            raise ConfigError(f"import: no file says {missing[0]} of these collectives; add {missing[0]}=...")
+            column = next(one for one in schema.columns if one.name == missing[0])
+            raise ConfigError(
+                f"import: no file says {missing[0]} of these {what}; add {missing[0]}=... ({column.meaning})"
+            )
     return [{name: value for name, value in row.items() if name not in schema.without} for row in completed]

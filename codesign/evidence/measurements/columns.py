@@ -8,13 +8,15 @@ A run names its device and holds at least one metric with its unit (`ttft_ms`, `
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...core import short_names
 
 __all__ = [
     "BATCH", "CLIENTS", "DATA_RANKS", "FLAGS_OF_ATTENTION", "FORMATS_OF_RUNS", "MEMORY", "SPECULATION", "YES",
-    "RunMetric", "choice_of", "is_recognised", "metric_of", "names_devices", "number_path", "plain", "share_of_memory",
+    "RunMetric", "choice_of", "is_recognised", "lacks_unit", "metric_of", "names_devices", "not_stated", "number_path",
+    "plain", "share_of_memory",
 ]  # fmt: skip
 
 
@@ -74,9 +76,11 @@ NUMBERS = {plain(name): path for name, path in (short_names.NUMBERS | {
     **dict.fromkeys(("context_parallel_size", "context_parallelism", "cp_size"), "plan.cp"),
     **dict.fromkeys(("expert_parallel_size", "expert_parallelism", "ep_size", "ep_degree",
                      "expert_model_parallel_size"), "plan.ep"),
-    **dict.fromkeys(("virtual_pipeline_model_parallel_size", "virtual_pipeline_parallel_size", "vpp", "vp_size"),
+    **dict.fromkeys(("virtual_pipeline_model_parallel_size", "virtual_pipeline_parallel_size", "vpp", "vp",
+                     "vp_size"),
                     "plan.virtual_stages"),
-    **dict.fromkeys(("conc", "max_running_requests", "max_batch_size"), "plan.micro_batch"),
+    **dict.fromkeys(("conc", "max_running_requests", "max_batch_size", "users", "num_users", "concurrent_requests",
+                     "num_concurrent_requests", "concurrent_users"), "plan.micro_batch"),
     **dict.fromkeys(("gpu_count", "num_devices", "n_gpus", "ngpus", "world_size", "total_gpus", "accelerator_count",
                      "accelerators", "num_chips", "chip_count", "num_of_accelerators", "num_of_gpus"),
                     "cluster.device_count"),
@@ -84,19 +88,22 @@ NUMBERS = {plain(name): path for name, path in (short_names.NUMBERS | {
                      "prompt_len", "prompt_length", "mean_input_tokens", "input_seq_len"), "workload.input_tokens"),
     **dict.fromkeys(("output_sequence_length", "output_length", "random_output_len", "random_output",
                      "completion_tokens", "generated_tokens", "generation_length", "mean_output_tokens",
-                     "output_seq_len", "max_new_tokens"), "workload.output_tokens"),
+                     "output_seq_len", "max_new_tokens", "gen_len", "gen_length"), "workload.output_tokens"),
     **dict.fromkeys(("qps", "rps", "arrival_rate", "requests_rate_rps"), "workload.arrivals_per_s"),
     **dict.fromkeys(("train_batch_size", "global_train_batch_size"), "workload.global_batch"),
     **dict.fromkeys(("seq_length", "seqlen", "max_seq_len", "max_sequence_length", "train_seq_len"),
                     "workload.sequence"),
     **dict.fromkeys(("recompute", "recompute_granularity", "activation_recompute"), "plan.recompute"),
-    "batch_size": BATCH,
+    **dict.fromkeys(("batch", "batch_size"), BATCH),
     **dict.fromkeys(("num_prompts", "num_requests", "requests_count", "prompts"), "requests"),
     **dict.fromkeys(("dp", "dp_size", "data_parallel_size", "data_parallelism", "dp_degree"), DATA_RANKS),
 }).items()}  # fmt: skip
 """Plain column -> path of the number that it states; `requests` are those of a run from its first to its last,
 `data_ranks` replicas, or ranks that attend sequences of their own, `batch` sequences of a step or clients."""
-CLIENTS = tuple(plain(name) for name in ("concurrency", "max_concurrency", "conc"))
+CLIENTS = tuple(plain(name) for name in (
+    "concurrency", "max_concurrency", "conc", "users", "num_users", "concurrent_requests", "num_concurrent_requests",
+    "concurrent_users",
+))  # fmt: skip
 """Columns that count clients of all replicas, not places of an engine."""
 FLAGS_OF_ATTENTION = tuple(plain(name) for name in ("dp_attention", "enable_dp_attention", "dpa"))
 """Columns that say whether ranks of an engine attend sequences of their own."""
@@ -129,6 +136,7 @@ RATES = {
     **dict.fromkeys((f"{name}_per_device" for name in OF_OUTPUT), ("tokens_per_s_per_device", 1.0)),
     "output_throughput_per_device_tokens_per_s_per_device": ("tokens_per_s_per_device", 1.0),
     **dict.fromkeys(OF_ALL_TOKENS, ("all_tokens_per_s", 1.0)),
+    **dict.fromkeys((f"{name}_per_device" for name in OF_ALL_TOKENS), ("all_tokens_per_s_per_device", 1.0)),
     **dict.fromkeys(OF_REQUESTS, ("requests_per_s", 1.0)),
     **dict.fromkeys(OF_FLOPS, ("tflops_per_device", 1.0)),
     **dict.fromkeys(("samples_per_s", "sequences_per_s"), ("sequences_per_s", 1.0)),
@@ -178,6 +186,37 @@ def metric_of(column: str) -> RunMetric | None:
     if len(units) != 1 or len(named) != 1 or len(shares) > 1 or rest:
         return None
     return RunMetric(f"{LATENCIES[named[0]]}{SHARES[shares[0]] if shares else ''}_s", SECONDS[units[0]])
+
+
+def lacks_unit(column: str) -> bool:
+    """True if a column would hold a time if its name said in which unit."""
+    return metric_of(column) is None and metric_of(f"{column}_ms") is not None
+
+
+def not_stated(columns: Sequence[str], *, trains: bool = False) -> list[str]:
+    """Columns that the runs of a table must state and do not, by their short names; of `a or b` one suffices.
+
+    Args:
+        columns: names of a table.
+        trains: whether its runs say that they train.
+    """
+    paths = {number_path(name) for name in columns}
+    metrics = {one.name for name in columns if (one := metric_of(name)) is not None}
+    needed = [] if any(choice_of(name) == "model" for name in columns) else ["model"]
+    if trains or metrics & TRAINED or "workload.global_batch" in paths:
+        needs = {"global_batch": {"workload.global_batch", BATCH}, "seq_len": {"workload.sequence"}}
+    elif any(name.startswith(SERVED) for name in metrics):
+        needs = {
+            "input_tokens": {"workload.input_tokens"}, "output_tokens": {"workload.output_tokens"},
+            "concurrency or request_rate": {"plan.micro_batch", "workload.arrivals_per_s", BATCH},
+        }  # fmt: skip
+    else:
+        needs = {}
+    return needed + [name for name, stating in needs.items() if not stating & paths]
+
+
+SERVED = ("ttft_", "tpot_", "e2e_", "tokens_per_s", "all_tokens_per_s", "requests_per_s")
+TRAINED = {"time_s", "mfu", "tflops_per_device", "sequences_per_s"}
 
 
 def number_path(column: str) -> str | None:

@@ -96,10 +96,16 @@ class Survey(NamedTuple):
 
 @contextlib.contextmanager
 def as_folder(path: Path) -> Generator[Path, None, None]:
-    """The folder, or one that holds nothing but this table."""
+    """The folder, or one that holds nothing but this table.
+
+    Raises:
+        DataError: a file that is no CSV, such as a benchmark's result.
+    """
     if not path.is_file():
         yield path
         return
+    if path.suffix.lower() != ".csv":
+        raise DataError(f"{path} is no CSV; `codesign import {path} --out TABLE.csv` makes one of a result or a log")
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / path.name).symlink_to(path.resolve())
         yield Path(made)

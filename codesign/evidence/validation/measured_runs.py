@@ -37,7 +37,9 @@ from ..measurements.columns import (
     YES,
     choice_of,
     is_recognised,
+    lacks_unit,
     metric_of,
+    not_stated,
     number_path,
     plain,
     share_of_memory,
@@ -65,6 +67,7 @@ TWO_BYTES = dict.fromkeys(
     "bf16",
 )
 WORDED = ("plan.recompute",)
+THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
 COUNTED = re.compile(
     r"(?P<tpu>(?i:tpu)[- ]?v?\d+[a-z]?)-(?P<slice>\d{1,5})"
     r"|(?:(?P<before>\d{1,5}) ?[x*] ?)?(?P<name>.*?[A-Za-z0-9)])(?:(?<=[\d)B ]) ?[x*] ?(?P<behind>\d{1,5}))?"
@@ -115,6 +118,13 @@ def run_tables(directory: Path, typed: Sequence[Path], messages: list[str]) -> l
         aside = [name for name in table.header if not is_recognised(name)]
         if aside:
             messages.append(f"{shown}: column(s) {', '.join(aside)} carried along")
+        for name in filter(lacks_unit, aside):
+            messages.append(f"{shown}: column {name} states no unit: called {name}_ms or {name}_s it would be compared")
+        lacking = not_stated(table.header, trains=_says_training(table.header, table.rows))
+        if lacking:
+            messages.append(
+                f"{shown}: {', '.join(lacking)} not stated: compared with what `codesign evaluate` takes by itself"
+            )
         for cells, line in zip(table.rows, table.lines, strict=True):
             location, row = f"{shown}, line {line}", dict(zip(table.header, cells, strict=True))
             if engine := _unknown_engine(row):
@@ -128,6 +138,12 @@ def run_tables(directory: Path, typed: Sequence[Path], messages: list[str]) -> l
             except ConfigError as error:
                 messages.append(f"{location}: set aside, {error}")
     return result
+
+
+def _says_training(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """True if a column `workload` says that runs train."""
+    at = [number for number, name in enumerate(header) if choice_of(name) == "workload"]
+    return any(cells[number].strip().startswith("training") for number in at for cells in rows)
 
 
 def _unknown_engine(row: Mapping[str, str]) -> str:
@@ -284,7 +300,10 @@ def run_of(row: Mapping[str, str], location: str) -> MeasuredRun:
         raise ConfigError("no metric is stated")
     guesses = row.get(SPECULATION, "").strip().lower()
     if guesses not in ("", "none") and "workload.accepted_tokens" not in numbers:
-        raise ConfigError(f"it speculates ({guesses}), but how many tokens are accepted is not stated")
+        raise ConfigError(
+            f"it speculates ({guesses}), but how many tokens are accepted is not stated (workload.accepted_tokens, of "
+            "workload.verified_tokens)"
+        )
     if number_format := cells.number_format():
         chosen["precision"] = number_format
     if "accelerator" in chosen:
@@ -297,7 +316,7 @@ def run_of(row: Mapping[str, str], location: str) -> MeasuredRun:
     requests, rate = round(numbers.pop("requests", 0.0)), 0.0
     if requests and chosen.get("workload", "continuous").startswith(FINITE) and serves:
         rate = numbers.pop(RATE, 0.0)
-        if math.isinf(rate) and PLACES in numbers:  # as fast as clients are free
+        if math.isinf(rate) and cells.clients:  # as fast as clients are free
             rate = 0.0
         if clients and not rate:  # dealt to the replicas by turns
             numbers[PLACES] = clients
@@ -316,6 +335,8 @@ def run_of(row: Mapping[str, str], location: str) -> MeasuredRun:
     run = run._replace(chosen=(*run.chosen, *(f"{path}={word}" for path, word in words.items())))
     if MEMORY_METRICS & set(measured):
         run = run._replace(chosen=(*run.chosen, *_started(chosen, numbers, run, cells.share)))
+    if chosen.get("workload") == "static_batch" and "e2e_s" in measured:  # all requests of a batch end with it
+        measured.setdefault("time_s", measured.pop("e2e_s"))
     _rates(measured, run)
     group = f"{chosen['accelerator']} {chosen.get('model', '')}"
     carried = ", ".join(cell.strip() for column, cell in row.items() if cell.strip() and not is_recognised(column))
@@ -374,15 +395,19 @@ def _rates(measured: dict[str, float], run: PricedRun) -> None:
         ConfigError: sequences of what does not train.
     """
     devices, training = run.numbers.get(DEVICES), any(word.startswith("workload=training") for word in run.chosen)
+    if training and "all_tokens_per_s_per_device" in measured:
+        measured.setdefault(OF_A_DEVICE, measured.pop("all_tokens_per_s_per_device"))
     if training and devices and OF_A_DEVICE in measured:
         measured["tokens_per_s"] = devices * measured.pop(OF_A_DEVICE)
-    every = measured.pop("all_tokens_per_s", 0.0)
-    if every and training:
-        measured.setdefault("tokens_per_s", every)
-    elif every:  # prompts and answers; of equal requests each in proportion
+    every = {name: measured.pop(f"all_{name}", 0.0) for name in ("tokens_per_s", OF_A_DEVICE)}
+    if every["tokens_per_s"] and training:
+        measured.setdefault("tokens_per_s", every["tokens_per_s"])
+    elif any(every.values()):  # prompts and answers; of equal requests each in proportion
         work: Any = scenario_from_config(*run.overrides()).workload
-        answered = float(work.output_tokens)
-        measured.setdefault("tokens_per_s", every * answered / (float(work.input_tokens) + answered))
+        share = float(work.output_tokens) / (float(work.input_tokens) + float(work.output_tokens))
+        for name, value in every.items():
+            if value:
+                measured.setdefault(name, share * value)
     sequences = measured.pop("sequences_per_s", 0.0)
     flops = 1e12 * measured.pop("tflops_per_device", 0.0)
     if not sequences and not flops:
@@ -404,7 +429,7 @@ def _set(into: dict[str, Any], key: str, value: Any, column: str) -> None:
 
 def _number(text: str, column: str) -> float:
     try:
-        value = float(text)
+        value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
     except ValueError as error:
         raise ConfigError(f"{column} = {text!r} is no number") from error
     if not math.isfinite(value) or value < 0:
@@ -477,9 +502,7 @@ def _run(chosen: dict[str, str], numbers: dict[str, float]) -> PricedRun:
         words.append(f"workload.precision.kv_cache={TWO_BYTES.get(cache_format) or _format_meant(cache_format)}")
     if DEVICES not in numbers and any(path in numbers for path in LAYOUT):
         numbers = numbers | {DEVICES: math.prod(numbers.get(path, 1.0) for path in LAYOUT)}
-    if (
-        workload == "training" and "plan.tp" in numbers and "plan.pp" not in numbers
-    ):  # a table of layouts without stages
+    if workload == "training" and "plan.tp" in numbers and numbers.get("plan.pp", 1.0) == 1:  # often left out
         numbers = {"plan.virtual_stages": 1.0} | numbers | {"plan.pp": 1.0}
     if workload.startswith(FINITE):
         numbers = _over_tensor_ranks(numbers)

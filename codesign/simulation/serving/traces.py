@@ -121,7 +121,14 @@ class TraceTable(NamedTuple):
 def alias_of(name: str) -> str:
     """Column that a name means; empty where it means none."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    if re.sub(UNIT, "", plain) in ALIASES["arrival_s"]:
+        return "arrival_s"
     return next((column for column, names in ALIASES.items() if plain in names), "")
+
+
+UNIT = r"(ms|us|ns|s|sec|secs|seconds)$"
+"""Unit at the end of the name of a time, in letters alone."""
+PER_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 def label_of(name: str) -> str:
@@ -167,7 +174,7 @@ def numbered(blocks: Sequence[Any], prompts: np.ndarray, what: str) -> tuple[lis
 def to_seconds(values: Sequence[Any], name: str, what: str, *, milliseconds: bool = False) -> np.ndarray:
     """Times in seconds after the first.
 
-    They are dates, seconds, or milliseconds where the name or the format says so.
+    They are dates, seconds, or what the name or the format says: ms, us or ns.
 
     Raises:
         ConfigError: the first that is no time.
@@ -182,8 +189,10 @@ def to_seconds(values: Sequence[Any], name: str, what: str, *, milliseconds: boo
         result[at] = number
     result -= result.min(initial=np.inf) if len(result) else 0.0
     span = float(result.max(initial=0.0))
-    if milliseconds or re.sub(r"[^a-z]", "", name.lower()).endswith("ms"):
-        return result / 1e3
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    stated = re.search(UNIT, letters) if letters not in ALIASES["arrival_s"] or letters.endswith("ms") else None
+    if milliseconds or (stated and stated[1] in PER_SECOND):
+        return result / PER_SECOND[stated[1] if stated and stated[1] in PER_SECOND else "ms"]
     absolute = max((number for value in values[:1] if (number := _float(value)) is not None), default=0.0)
     unit = 1e9 if absolute > 1e17 else 1e6 if absolute > 1e14 else 1e3 if absolute > 1e11 else 1.0  # since 1970
     return result / unit if span else result
