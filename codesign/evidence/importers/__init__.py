@@ -25,7 +25,7 @@ from . import (
     megatron_log,
     nccl_tests,
     offline_bench,
-    tables,
+    published_tables,
     torchtitan_log,
     trtllm_bench,
 )
@@ -55,7 +55,7 @@ class Importer(Protocol):
 
 IMPORTERS: tuple[Importer, ...] = (
     bench_json, aiperf, bench_text, inferencex, offline_bench, trtllm_bench, nccl_tests, megatron_log, torchtitan_log,
-    maxtext_log, deepspeed_log, tables,
+    maxtext_log, deepspeed_log, published_tables,
 )  # fmt: skip
 
 

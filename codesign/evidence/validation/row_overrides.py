@@ -111,7 +111,7 @@ _forms: dict[tuple[Any, ...], Form] = {}
 def _unnamed(one: Scenario, energies: bool = False) -> Scenario:
     """Copy with the same numbers under no names, so that rows of all devices and models are few programs."""
     work: Any = one.workload
-    cluster, precision = anonymous(one.cluster, work.precision, energies=energies)
+    cluster, precision = anonymous(one.cluster, work.precision, energies=energies, sees=work.model.vision is not None)
     plain: dict[str, Any] = {"precision": precision, "model": replace(work.model, name="")}
     if isinstance(work, AbstractContinuousServing):  # which layouts an engine runs is a rule, and no time
         plain["layouts"] = SupportedLayouts()
@@ -228,12 +228,12 @@ def option_of(name: str) -> str:
 
 
 def model_of(name: str) -> Transformer:
-    """The model that a published name means, without an encoder of pictures: these tables hold text alone.
+    """The model that a published name means.
 
     Raises:
         ConfigError: as `option_of`.
     """
-    return replace(configured_model(option_of(name)), vision=None)
+    return configured_model(option_of(name))
 
 
 # Configuration of a measured device, and of the cluster that it stood in.

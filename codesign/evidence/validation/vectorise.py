@@ -172,16 +172,21 @@ class Batch(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: str, energies: bool) -> Cluster:
+def _anonymous(
+    cluster: Any, products: tuple[tuple[str, str], ...], attention: str, energies: bool, pictures: str
+) -> Cluster:
     device = cluster.value.accelerator
-    formats = {**dict(products), "attention": attention, "vector": "vector"}
+    seen = {pictures: pictures} if pictures else {}
+    formats = {**dict(products), **seen, "attention": attention, "vector": "vector"}
     residual, plain = device.kernel_correction, unlabelled
     if residual is not None:  # what was learned is found by names
         residual, plain = (
             NumberedResidual(device.kernel_correction.folder),
             lambda one: numbered(one, device.kernel_correction.folder),
         )
-    parts = {kind: dict(products) if part == "compute" else {part: formats[part]} for kind, part in PARTS.items()}
+    parts = {
+        kind: (dict(products) if part == "compute" else {part: formats[part]}) | seen for kind, part in PARTS.items()
+    }
     kernels = {
         kind: {part: plain(device.kernel(kind, name)) for part, name in named.items()} for kind, named in parts.items()
     }
@@ -202,25 +207,29 @@ def _anonymous(cluster: Any, products: tuple[tuple[str, str], ...], attention: s
     pool = cluster.value.prefill
     if pool is None:
         return change(cluster.value, accelerator=accelerator)
-    beside = change(pool, cluster=_anonymous(Same(pool.cluster), products, attention, energies))
+    beside = change(pool, cluster=_anonymous(Same(pool.cluster), products, attention, energies, pictures))
     return change(cluster.value, accelerator=accelerator, prefill=beside)
 
 
-def anonymous(cluster: Cluster, precision: Precision, *, energies: bool = False) -> tuple[Cluster, Precision]:
+def anonymous(
+    cluster: Cluster, precision: Precision, *, energies: bool = False, sees: bool = False
+) -> tuple[Cluster, Precision]:
     """Copy with the same numbers in a structure that names neither device nor arithmetic.
 
     Each class of kernel keeps the entries, and each part the peak, that this precision asks for; products keep their
     names where classes of weights have formats of their own. Energies per FLOP are left out unless asked for: times and
-    memory are what most tables compare.
+    memory are what most tables compare. Of a model that sees, the arithmetic of its encoder keeps its name.
 
     Raises:
         ConfigError: the device has no peak for a number format.
     """
+    pictures = precision.activations if sees else ""
     if precision.by_class is None:
-        plain = _anonymous(Same(cluster), (("compute", precision.compute),), precision.attention, energies)
+        plain = _anonymous(Same(cluster), (("compute", precision.compute),), precision.attention, energies, pictures)
         return plain, change(precision, compute="compute", attention="attention")
     products = tuple((one, one) for one in sorted({precision.compute, *map(precision.product, OPERATIONS)}))
-    return _anonymous(Same(cluster), products, precision.attention, energies), change(precision, attention="attention")
+    plain = _anonymous(Same(cluster), products, precision.attention, energies, pictures)
+    return plain, change(precision, attention="attention")
 
 
 def sized(cluster: Cluster, devices: float) -> Cluster:
