@@ -64,6 +64,22 @@ def test_training_steps_are_scored_and_unknown_devices_named(steps):
     assert any("Abacus-1" in row["quantity"] for row in result if row["suite"] == "note")
 
 
+def test_a_suite_that_cannot_price_its_rows_keeps_no_other_from_being_scored(steps):
+    """A design that a structure has no peak for ends its suite, in one line, and not the run."""
+
+    def refused(folder: Path, messages: list[str]):
+        raise ConfigError("accelerator has no peak for 'bf16'")
+
+    def heard(folder: Path, messages: list[str]):
+        messages.append("scored after it")
+        return []
+
+    result = validate(steps, (TRAINING._replace(run=refused), TRAINING._replace(run=heard)))
+    said = [row["quantity"] for row in result]
+    assert "training: not scored, accelerator has no peak for 'bf16'" in said
+    assert "scored after it" in said
+
+
 @pytest.mark.slow
 def test_framework_constant_is_recovered_and_kept_with_its_origin(steps, tmp_path, capsys):
     (path,) = calibrate_frameworks(steps, tmp_path)

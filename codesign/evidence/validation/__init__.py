@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.atomic_files import make_folder
-from ...core.errors import DataError
+from ...core.errors import ConfigError, DataError
 from ...core.lazy import lazily
 from ..measurements import survey, unread
 from ..measurements.folder import FoundTable, Survey, as_folder, files
@@ -136,7 +136,7 @@ def _scored(directory: Path, suites: tuple[Suite, ...], damaged: dict[Path, str]
         messages = unread(folder) + messages
         for suite in suites:
             if any(table.schema.name in suite.kinds for table in mine):
-                result += suite.run(folder, messages)
+                result += _of_suite(suite, folder, messages)
     read = {one.location.rpartition(", line ")[0] for one in runs}
     messages += [f"{shown}: no suite uses this table, {reason}" for shown, reason in folder_tables.others.items()
                  if shown not in read]  # fmt: skip
@@ -147,6 +147,19 @@ def _scored(directory: Path, suites: tuple[Suite, ...], damaged: dict[Path, str]
     ]
     messages += [f"not used: {reason}" for reason in damaged.values()]
     return result + [note(message) for message in dict.fromkeys(messages)]
+
+
+def _of_suite(suite: Suite, folder: Path, messages: list[str]) -> list[Row]:
+    """Rows of one suite; none, and a message, where a design of its tables cannot be priced: the others are scored.
+
+    Raises:
+        DataError: a damaged file.
+    """
+    try:
+        return suite.run(folder, messages)
+    except ConfigError as error:
+        messages.append(f"{suite.name}: not scored, {error}")
+        return []
 
 
 def commands_of(directory: str | Path) -> Iterator[str]:
