@@ -1,0 +1,96 @@
+"""Refusals of what people type first: each names what was meant, what is missing, or which limit is missed by how much."""
+
+import types
+
+import pandas as pd
+import pytest
+
+from codesign.commands.cli import main
+from codesign.commands.infeasible import refuse_infeasible
+from codesign.commands.parser import parsed
+from codesign.config import compose
+from codesign.config.groups import available
+from codesign.core.errors import ConfigError
+from codesign.search.certificate import RequiredRelaxation
+
+SERVED = ("evaluate", "model=llama31_8b", "workload=continuous", "accelerator=h100_sxm", "framework=none")
+CAPACITY = "cluster.accelerator.hbm.capacity_bytes=80"
+
+
+def limited(limits: dict[str, float], floors: dict[str, float] | None = None):
+    """A study of which only limits matter."""
+    objective = types.SimpleNamespace(limits=limits, floors=floors or {})
+    return types.SimpleNamespace(
+        objective=objective, space=types.SimpleNamespace(hardware={}), scenario=types.SimpleNamespace()
+    )
+
+
+@pytest.mark.parametrize(("over", "line"), [
+    (1.0004, "objective.limits.tpot_s (50.02 ms, 50 ms allowed)"),
+    (1.000002, "objective.limits.tpot_s (50.0001 ms, 50 ms allowed)"),
+    (1.25, "objective.limits.tpot_s (62.5 ms, 50 ms allowed)"),
+])  # fmt: skip
+def test_a_missed_limit_is_written_with_digits_that_tell_it_from_what_is_allowed(over: float, line: str):
+    nearest = pd.Series({"feasible": False, "limit.tpot_s": over})
+    with pytest.raises(ConfigError) as error:
+        refuse_infeasible(limited({"tpot_s": 0.05}), nearest, None)
+    assert line in str(error.value)
+
+
+def test_a_floor_and_what_would_be_enough_are_written_so_too():
+    study = limited({"tpot_s": 0.05}, {"tokens_per_s": 1000.0})
+    nearest = pd.Series({"feasible": False, "limit.tokens_per_s": 1.0004})
+    with pytest.raises(ConfigError, match=r"floors\.tokens_per_s \(999\.6, 1 k asked for\)"):
+        refuse_infeasible(study, nearest, None)
+    proof = types.SimpleNamespace(infeasible=(RequiredRelaxation("tpot_s", factor=1.0004, alone=True, together=None),))
+    with pytest.raises(ConfigError, match=r"objective\.limits\.tpot_s = 50\.02 ms instead of 50 ms"):
+        refuse_infeasible(study, nearest, proof)
+
+
+@pytest.mark.parametrize("words", [
+    "serve", "serve --rate 30/s", "train", "train llama31_8b --on h200", "fleet", "buy", "verify", "reproduce",
+])  # fmt: skip
+def test_what_is_missing_comes_with_an_example_that_has_it(words: str, capsys: pytest.CaptureFixture):
+    try:
+        parsed(words.split())
+    except SystemExit:
+        line = capsys.readouterr().err
+        assert f"as in `codesign {words.split()[0]} " in line
+        assert "OVERRIDE" not in line and "\n" not in line.strip()
+    else:
+        assert words in ("verify", "reproduce")  # which can go without
+
+
+@pytest.mark.parametrize(("word", "meant"), [
+    ("gpus", "accelerator"), ("GPU", "accelerator"), ("devices", "accelerator"), ("engines", "framework"),
+    ("backend", "framework"), ("models", "model"),
+])  # fmt: skip
+def test_everyday_words_for_groups_are_asked_back(word: str, meant: str, capsys: pytest.CaptureFixture):
+    with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
+        available(word)
+    assert main(["list", word]) == 2
+    assert f"did you mean '{meant}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["inference", "serve"])
+def test_inference_is_asked_back_as_the_workloads_that_serve(word: str):
+    with pytest.raises(ConfigError, match="did you mean 'serving', 'continuous' or 'at_rate'"):
+        compose([f"workload={word}"])
+
+
+def test_several_values_are_sent_to_the_command_that_compares():
+    with pytest.raises(ConfigError, match=r"names several values: `codesign compare` .*`codesign optimize -m`"):
+        compose(["model=llama31_8b,llama31_70b"])
+
+
+def test_a_capacity_without_its_unit_is_asked_back(capsys: pytest.CaptureFixture):
+    assert main([*SERVED, "cluster.device_count=8", "plan.tp=8", CAPACITY]) == 2
+    line = capsys.readouterr().err
+    assert "capacity_bytes = 80 (80 B) is unusual" in line
+    assert "for 80 GB write 8e+10" in line
+
+
+@pytest.mark.slow
+def test_a_table_of_memory_says_so_too(capsys: pytest.CaptureFixture):
+    assert main(["fit", *SERVED[1:], CAPACITY]) == 0
+    assert "for 80 GB write 8e+10" in capsys.readouterr().err
