@@ -1,4 +1,4 @@
-"""Refusals of what people type first: each names what was meant, what is missing, or which limit is missed by how much."""
+"""Refusals of what people type first: each names what was meant, what is missing, or how far a limit is missed."""
 
 import types
 
@@ -56,7 +56,8 @@ def test_what_is_missing_comes_with_an_example_that_has_it(words: str, capsys: p
     except SystemExit:
         line = capsys.readouterr().err
         assert f"as in `codesign {words.split()[0]} " in line
-        assert "OVERRIDE" not in line and "\n" not in line.strip()
+        assert "OVERRIDE" not in line
+        assert "\n" not in line.strip()
     else:
         assert words in ("verify", "reproduce")  # which can go without
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.earlier_names import CLAIM_COLUMNS
-from ..core.errors import CodesignError, ConfigError, suggestion
+from ..core.errors import CodesignError, ConfigError
 from ..core.free_memory import keep_memory
 from ..core.json_yaml import dumps
 from ..core.lazy import later
