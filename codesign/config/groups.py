@@ -84,7 +84,7 @@ def available(group: str | None = None) -> dict[str, str]:
 
 
 def group_suggestion(word: str, others: Iterable[str] = ()) -> str:
-    """Group that an everyday word stands for, `accelerator` for `gpus`; else one of these or `others`, spelt like it."""
+    """Group that an everyday word stands for, `accelerator` for `gpus`, or one spelt like it, also of `others`."""
     meant = CHOICES.get(word.lower()) or CHOICES.get(word.lower().removesuffix("s"))
     return f" (did you mean {meant!r}?)" if meant else suggestion(word, [*groups(), *others])
 
