@@ -8,6 +8,8 @@ import pytest
 from codesign.commands.cli import main
 from codesign.commands.infeasible import refuse_infeasible
 from codesign.commands.parser import parsed
+from codesign.commands.plain_values import count_of, days, number, rate
+from codesign.commands.questions import training_question
 from codesign.config import compose
 from codesign.config.groups import available
 from codesign.core.errors import ConfigError
@@ -95,3 +97,27 @@ def test_a_capacity_without_its_unit_is_asked_back(capsys: pytest.CaptureFixture
 def test_a_table_of_memory_says_so_too(capsys: pytest.CaptureFixture):
     assert main(["fit", *SERVED[1:], CAPACITY]) == 0
     assert "for 80 GB write 8e+10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("read", "value"), [
+    (lambda: rate("30 per second"), 30), (lambda: rate("2 million per day"), 2e6 / 86400),
+    (lambda: count_of("15 trillion tokens", "--tokens"), 15e12), (lambda: count_of("1.5e3 billion", "--tokens"), 1.5e12),
+    (lambda: days("2 weeks"), 14 * 86400), (lambda: number("2 seconds", "s", "--ttft", "2s"), 2),
+    (lambda: number("20 milliseconds", "s", "--tpot", "20ms"), 0.02),
+    (lambda: number("3 minutes", "s", "--e2e", "2s"), 180),
+    (lambda: number("$5 million", "$", "--budget", "$5M"), 5e6),
+    (lambda: number("5 million", "$", "--budget", "$5M"), 5e6),
+])  # fmt: skip
+def test_amounts_and_times_may_be_words(read, value: float):
+    assert read() == pytest.approx(value, rel=1e-12)
+
+
+def test_a_rate_of_tokens_is_no_rate_of_requests():
+    with pytest.raises(ConfigError, match="counts tokens; write requests"):
+        rate("30 tokens/s")
+
+
+def test_fewer_tokens_than_a_step_has_are_asked_back():
+    asked = parsed(["train", "llama31_8b", "--on", "h200", "--tokens", "15", "--days", "90"])
+    with pytest.raises(ConfigError, match=r"--tokens 15 is less than one step of 4\.19M tokens"):
+        training_question(asked)
