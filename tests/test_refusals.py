@@ -101,7 +101,8 @@ def test_a_table_of_memory_says_so_too(capsys: pytest.CaptureFixture):
 
 @pytest.mark.parametrize(("read", "value"), [
     (lambda: rate("30 per second"), 30), (lambda: rate("2 million per day"), 2e6 / 86400),
-    (lambda: count_of("15 trillion tokens", "--tokens"), 15e12), (lambda: count_of("1.5e3 billion", "--tokens"), 1.5e12),
+    (lambda: count_of("15 trillion tokens", "--tokens"), 15e12),
+    (lambda: count_of("1.5e3 billion", "--tokens"), 1.5e12),
     (lambda: days("2 weeks"), 14 * 86400), (lambda: number("2 seconds", "s", "--ttft", "2s"), 2),
     (lambda: number("20 milliseconds", "s", "--tpot", "20ms"), 0.02),
     (lambda: number("3 minutes", "s", "--e2e", "2s"), 180),

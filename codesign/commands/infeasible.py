@@ -97,11 +97,10 @@ def _given(study: Study, name: str, factor: float) -> str:
 
 def _distinct(study: Study, name: str, value: float, bound: float) -> tuple[str, str]:
     """A value and its bound in the fewest digits, three or more, in which they differ."""
-    for digits in range(3, MOST_DIGITS + 1):
-        shown = texts(study, digits)(name, value), texts(study, digits)(name, bound)
-        if shown[0] != shown[1]:
-            break
-    return shown
+    pairs = [
+        (texts(study, digits)(name, value), texts(study, digits)(name, bound)) for digits in range(3, MOST_DIGITS + 1)
+    ]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
 
 
 def _broken(study: Study, name: str, share: float) -> str:

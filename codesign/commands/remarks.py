@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
@@ -93,7 +93,7 @@ def warn(numbers: Iterable[UnusualValue]) -> None:
 
 
 @contextlib.contextmanager
-def naming_unusual(scenario: Scenario, provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def naming_unusual(scenario: Scenario, provenance: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
     """Let a refusal of a design name its unusual numbers: 80 bytes of memory, where 80 GB were meant, fit no model."""
     try:
         yield
