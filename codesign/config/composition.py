@@ -326,7 +326,7 @@ def _check_options(item: Override) -> None:
 
 
 SERVING_WORDS, SERVING = ("inference", "infer", "serve", "generation", "llm"), ("serving", "continuous", "at_rate")
-"""Everyday words for a workload that answers requests, and the workloads that do: of clients, of an engine, at a rate."""
+"""Everyday words for a workload that answers requests, and those that do: of clients, of an engine, at a rate."""
 SHORT = {"hf": "hf_config"}
 """Models that are chosen by a shorter word too."""
 
