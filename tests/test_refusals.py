@@ -82,7 +82,7 @@ def test_inference_is_asked_back_as_the_workloads_that_serve(word: str):
 
 
 def test_several_values_are_sent_to_the_command_that_compares():
-    with pytest.raises(ConfigError, match=r"names several values: `codesign compare` .*`codesign optimize -m`"):
+    with pytest.raises(ConfigError, match=r"names several values: `codesign compare` .* add -m to `codesign optimize`"):
         compose(["model=llama31_8b,llama31_70b"])
 
 

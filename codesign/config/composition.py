@@ -190,7 +190,7 @@ def compose(overrides: list[str]) -> DictConfig:
         if _parse(text).is_sweep_override():
             raise ConfigError(
                 f"{text} names several values: `codesign compare` puts the best design of each side by side,"
-                " `codesign optimize -m` runs them one by one"
+                " or add -m to `codesign optimize` to run them all"
             )
     aliases()  # refuses accelerators that claim the same measurements
     return composed(admit(overrides))
