@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.earlier_names import CLAIM_COLUMNS
-from ..core.errors import CodesignError, ConfigError, suggestion
+from ..core.errors import CodesignError, ConfigError
 from ..core.free_memory import keep_memory
 from ..core.json_yaml import dumps
 from ..core.lazy import later
@@ -377,10 +377,10 @@ def _list(options: argparse.Namespace) -> int:
     from rich.text import Text
 
     from ..config import available
-    from ..config.groups import groups
+    from ..config.groups import group_suggestion, groups
 
     if options.group is not None and options.group not in groups():
-        hint = suggestion(options.group, [*groups(), *LISTS])
+        hint = group_suggestion(options.group, LISTS)
         raise ConfigError(f"config group {options.group!r} does not exist{hint}")
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("group", "options") if options.group is None else (options.group, ""):

@@ -37,7 +37,17 @@ from ..search.results import busy_links, numbers_in, numbers_of, ops, priced
 from ..study.objective import feasible, share_text
 from ..uncertainty import Interval, uncertain, with_room
 from .memory_fit import chance_text
-from .remarks import Explanation, of_metric, print_explanations, say_default, say_devices, say_idle, say_trace, warn
+from .remarks import (
+    Explanation,
+    naming_unusual,
+    of_metric,
+    print_explanations,
+    say_default,
+    say_devices,
+    say_idle,
+    say_trace,
+    warn,
+)
 from .setup import prepare_jax
 from .terminal import console, counts_text, job_text, plain_table
 
@@ -445,16 +455,17 @@ def evaluate_design(
     """
     prepare_jax()
     scenario, provenance = documented_scenario(*overrides)
-    counted, line = sized(scenario, overrides)
-    if counted:
-        overrides = [*overrides, *counted]
-        scenario, provenance = documented_scenario(*overrides)
-    check_boxes(scenario)
-    check_hopeful(scenario)
-    scenario, instead = legal_start(scenario, overrides)
-    check_plan(scenario)
-    scenario, waiting = with_waiting_clients(scenario) if clients_wait else (scenario, "")
-    check_memory(scenario)
+    with naming_unusual(scenario, provenance):
+        counted, line = sized(scenario, overrides)
+        if counted:
+            overrides = [*overrides, *counted]
+            scenario, provenance = documented_scenario(*overrides)
+        check_boxes(scenario)
+        check_hopeful(scenario)
+        scenario, instead = legal_start(scenario, overrides)
+        check_plan(scenario)
+        scenario, waiting = with_waiting_clients(scenario) if clients_wait else (scenario, "")
+        check_memory(scenario)
     roomy = with_room(scenario)  # one trace for numbers and draws
     account = priced(roomy)
     numbers, drawn = numbers_in(account), uncertain(roomy)

@@ -17,6 +17,7 @@ from ..study.objective import feasible, share_text
 from .terminal import texts
 
 ENGINE_SHARE = "usage.hbm.engine"
+MOST_DIGITS = 9  # a limit is missed by more than 1e-9 of itself
 
 
 def refuse_infeasible(study: Study, best: pd.Series, certificate: Certificate | None) -> None:
@@ -46,6 +47,8 @@ def _served(study: Study, best: pd.Series, over: dict[str, float]) -> None:
     Raises:
         ConfigError: of the nearest design.
     """
+    if not any(name.startswith("usage.") for name in over):
+        return
     scenario = placed(study.problem, best)
     try:
         if "usage.hbm" in over:
@@ -83,22 +86,32 @@ def _constraint_words(study: Study, name: str) -> str:
 
 def _given(study: Study, name: str, factor: float) -> str:
     """Value that a constraint would have to have: `objective.limits.capex_usd = $61.7 M instead of $55 M`."""
-    text, objective = texts(study, 3), study.objective
+    objective = study.objective
     for group, scale in (("limits", factor), ("floors", 1 / factor)):
         bounds = getattr(objective, group)
         if name in bounds:
-            wanted = text(name, bounds[name] * scale)
-            return f"objective.{group}.{name} = {wanted} instead of {text(name, bounds[name])}"
+            wanted, bound = _distinct(study, name, bounds[name] * scale, bounds[name])
+            return f"objective.{group}.{name} = {wanted} instead of {bound}"
     return f"{factor:.4g} times the {_constraint_words(study, name)}"
+
+
+def _distinct(study: Study, name: str, value: float, bound: float) -> tuple[str, str]:
+    """A value and its bound in the fewest digits, three or more, in which they differ."""
+    pairs = [
+        (texts(study, digits)(name, value), texts(study, digits)(name, bound)) for digits in range(3, MOST_DIGITS + 1)
+    ]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])
 
 
 def _broken(study: Study, name: str, share: float) -> str:
     """A constraint that a design breaks: `objective.limits.capex_usd ($61.7 M, $55 M allowed)`."""
-    text, objective = texts(study, 3), study.objective
+    objective = study.objective
     if name in objective.limits:
         bound = objective.limits[name]
-        return f"objective.limits.{name} ({text(name, bound * share)}, {text(name, bound)} allowed)"
+        reached, allowed = _distinct(study, name, bound * share, bound)
+        return f"objective.limits.{name} ({reached}, {allowed} allowed)"
     if name in objective.floors:
         bound = objective.floors[name]
-        return f"objective.floors.{name} ({text(name, bound / share)}, {text(name, bound)} asked for)"
+        reached, allowed = _distinct(study, name, bound / share, bound)
+        return f"objective.floors.{name} ({reached}, {allowed} asked for)"
     return f"{_constraint_words(study, name)} ({share_text(share)} used)"

@@ -11,6 +11,7 @@ from rich.console import Console
 from ..config.checks import check_plan
 from ..config.legal_start import legal_start
 from ..config.memory_advice import capacity_of, smallest_changes, used_of
+from ..config.plausibility import unusual
 from ..config.study import documented_scenario
 from ..core.atomic_files import write_bytes
 from ..core.jax_typed import asarray
@@ -24,6 +25,7 @@ from ..model.workloads import AbstractServing
 from ..model.workloads.continuous import AbstractContinuousServing
 from ..report.labels import MEMORY_CLASSES, TIERS
 from ..study.objective import feasible
+from .remarks import warn
 from .setup import prepare_jax
 from .terminal import console, job_text, plain_table
 
@@ -69,12 +71,13 @@ def fit_design(overrides: list[str], *, as_json: bool = False, picture: str = ""
         ConfigError: bad configuration, a plan that breaks a rule, a file that cannot be written.
     """
     prepare_jax()
-    scenario, _ = documented_scenario(*overrides)
+    scenario, provenance = documented_scenario(*overrides)
     scenario, instead = legal_start(scenario, overrides)
     check_plan(scenario)
     result = fitted(scenario)
     for line in (*remarks, *([f"codesign: {instead}"] if instead else [])):
         print(line, file=sys.stderr)
+    warn(unusual(scenario, provenance=provenance))
     changes = [] if result.fits else smallest_changes(scenario)
     if as_json:
         print(dumps(_as_dict(result, changes), indent=2))

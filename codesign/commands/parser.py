@@ -37,6 +37,10 @@ REGION = "rent in a region of a cloud, as in europe-west4 (owned)"
 EXPLAIN = "say below each table what its columns and rows mean, with units"
 
 
+MISSING = "the following arguments are required:"
+"""Beginning of the line with which argparse refuses."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that complains on one line, with a suggestion, and exits with code 2."""
 
@@ -48,7 +52,11 @@ class Parser(argparse.ArgumentParser):
         return self.overview or super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Refuse."""
+        """Refuse; of what is missing with an example that has it."""
+        name = self.prog.rpartition(" ")[2]
+        if message.startswith(MISSING) and name in COMMANDS:
+            lacking, example = message.removeprefix(MISSING).strip(), COMMANDS[name].examples[0][0]
+            message = f"{name}: {lacking.replace(', ', ' and ')} missing, as in `{example}`"
         print(f"codesign: {message} (see `{self.prog} --help`)", file=sys.stderr)
         raise SystemExit(2)
 
@@ -89,20 +97,22 @@ def _add_choosing(command: Command) -> None:
     one.add_argument("words", nargs="*", metavar="WORD", help="show lines that have it; KEY=VALUE chooses the study")
     one.add_argument("--table", action="store_true", help="numbers of accelerators side by side, and their standing")
     one = command("evaluate")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--json", action="store_true", help="print every number as one flat JSON object")
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
     one.add_argument("--top", type=int, default=10, metavar="N", help="operations to show (10)")
     text = "take the plan from a launch command, a script or a manifest: its text, or a file with it"
     one.add_argument("--from", dest="launch", metavar="COMMAND", help=text)
     one = command("fit")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--json", action="store_true", help="print bytes by moment and class, and changes, as JSON")
     one.add_argument("--picture", default="", metavar="FILE", help="write the picture of the table to a PNG file")
     one.add_argument("--from", dest="launch", metavar="COMMAND", help=text)
     _add_questions(command)
     one = command("compare")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared")
+    one.add_argument(
+        "overrides", nargs="*", default=[], metavar="OVERRIDE", help=f"{OVERRIDES}; lists of values are compared"
+    )
     one.add_argument("--explain", action="store_true", help=EXPLAIN)
     one.add_argument("--api", metavar="PRICES", help=API)
     one = command("optimize")
@@ -112,7 +122,7 @@ def _add_choosing(command: Command) -> None:
     one.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
     one.add_argument("-p", "--package", metavar="KEY", help="with --cfg: print only what stands below KEY")
     one.add_argument("-i", "--info", choices=INFO, metavar="WHAT", help=f"print {', '.join(INFO)} and run nothing")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help=OVERRIDES)
     one = command("explore")
     one.add_argument("overrides", nargs="*", metavar="RUN | OVERRIDE", help=f"a run folder, or {OVERRIDES}")
     one.add_argument("--port", type=int, default=0, metavar="N", help="port on 127.0.0.1 (any free one)")
@@ -147,7 +157,7 @@ def _add_questions(command: Command) -> None:
     one.add_argument("--sequence", metavar="N", help="tokens of a sequence (8192)")
 
     one = command("buy")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"{OVERRIDES}; of every job")
+    one.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help=f"{OVERRIDES}; of every job")
     one.add_argument("--on", required=True, metavar="NAMES", help="accelerators to choose from, as in h200,b200,gb200")
     text = 'a job in the words of `codesign serve`, as in "llama31_70b --rate 30/s --ttft-p99 2s"; may be repeated'
     one.add_argument("--serve", action="append", default=[], metavar="WORDS", help=text)
@@ -160,7 +170,7 @@ def _add_questions(command: Command) -> None:
 
 def _add_fleet(one: Parser) -> None:
     one.add_argument("model", metavar="MODEL", help="name of the catalogue or of a hub, or the path of a config.json")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--on", required=True, metavar="NAMES", help="accelerators of the fleet, as in h100_sxm,b200")
     text = "requests of a kind, as in chat:rate=20/s,input=800,output=300,ttft_p99=500ms,tpot_p99=50ms; also cv,"
     text += " input_cv, output_cv, cached; may be repeated"
@@ -200,7 +210,7 @@ def _add_fleet(one: Parser) -> None:
 def _add_question(one: Parser) -> None:
     """Options of every plain question."""
     one.add_argument("model", metavar="MODEL", help="name of the catalogue or of a hub, or the path of a config.json")
-    one.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=OVERRIDES)
+    one.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help=OVERRIDES)
     one.add_argument("--on", required=True, metavar="NAMES", help="accelerators to choose from, as in h200,b200,gb200")
     one.add_argument("--budget", metavar="MONEY", help="capital at most, as in $5M")
     one.add_argument("--power", metavar="WATTS", help="provisioned power at most, as in 2MW")

@@ -162,7 +162,11 @@ def rate(text: str) -> float:
     Raises:
         ConfigError: no such rate.
     """
-    plain = text.strip().lower().replace("requests", "").replace("request", "").replace("req", "").replace(" ", "")
+    plain = re.sub(r"requests?|req|\s", "", re.sub(r"\s+per\s+", "/", text.lower()))
+    if "token" in plain:
+        raise ConfigError(
+            f"--rate {text!r} counts tokens; write requests, 30/s, and their lengths as --input and --output"
+        )
     for word, unit in RATES.items():
         plain = plain.replace(word, unit)
     amount, slash, unit = plain.partition("/")
@@ -193,9 +197,9 @@ def count_of(text: str, option: str, example: str = "512, 2k, 4M or 15T") -> flo
     """
     plain = text.strip().removesuffix("tokens").removesuffix("token").strip()
     result = _plain(plain)
-    if result is None and plain[-1:] in AMOUNTS:
-        amount = _plain(plain[:-1])
-        result = None if amount is None else amount * AMOUNTS[plain[-1]]
+    if result is None and (match := re.fullmatch(r"(.*?)\s*([a-zA-Z]+)", plain)) and match[2] in AMOUNTS:
+        amount = _plain(match[1])
+        result = None if amount is None else amount * AMOUNTS[match[2]]
     if result is None or not 0 < result < float("inf"):
         raise ConfigError(f"{option} {text!r} is no number above 0; write {example}")
     return result

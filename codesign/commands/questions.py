@@ -160,6 +160,11 @@ def training_question(options: argparse.Namespace) -> Question:
     requested_batch = count_of(options.batch or BATCH, "--batch")
     batch = max(1, 2 ** round(math.log2(requested_batch / sequence)))
     steps = tokens / (batch * sequence)
+    if steps < 1:
+        least = f"{batch * sequence / 1e6:.3g}M"
+        raise ConfigError(
+            f"--tokens {options.tokens} is less than one step of {least} tokens (--batch); write 15T or 300B"
+        )
     step_s = seconds / steps
     overrides = [
         *model, *limits, f"workload.sequence={sequence}", f"workload.global_batch={batch}",

@@ -1,8 +1,9 @@
 """Remarks beside what a command prints: what columns and rows mean, a study that nobody named, unusual numbers."""
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
@@ -20,6 +21,7 @@ from ..config.groups import expand
 from ..config.least_devices import ANOTHER
 from ..config.plausibility import UnusualValue, unusual
 from ..config.starting import defaults_line, framework_line, names, precision_line
+from ..core.errors import ConfigError
 from ..core.fields import walk, with_numpy
 from ..core.json_yaml import is_mapping
 from ..model.scenario import Scenario
@@ -88,6 +90,17 @@ def warn(numbers: Iterable[UnusualValue]) -> None:
     """One line each for numbers that are legal but unusual, beside what a command prints."""
     for one in numbers:
         print(f"codesign: warning: {one.text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def naming_unusual(scenario: Scenario, provenance: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
+    """Let a refusal of a design name its unusual numbers: 80 bytes of memory, where 80 GB were meant, fit no model."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            "; ".join([str(error), *(one.text for one in unusual(scenario, provenance=provenance))])
+        ) from error
 
 
 def say_trace(provenance: Mapping[str, Mapping[str, Any]]) -> None:

@@ -43,6 +43,7 @@ from .groups import (
     edition,
     expand,
     folders,
+    group_suggestion,
     groups,
     plain_name,
     search_path,
@@ -187,7 +188,10 @@ def compose(overrides: list[str]) -> DictConfig:
         if text.lstrip("+~").startswith("hydra"):
             raise ConfigError(f"{text}: settings of Hydra take effect with -m only")
         if _parse(text).is_sweep_override():
-            raise ConfigError(f"{text} names several values: add -m to `codesign optimize` to run them all")
+            raise ConfigError(
+                f"{text} names several values: `codesign compare` puts the best design of each side by side,"
+                " or add -m to `codesign optimize` to run them all"
+            )
     aliases()  # refuses accelerators that claim the same measurements
     return composed(admit(overrides))
 
@@ -309,7 +313,7 @@ def _check_options(item: Override) -> None:
         raise ConfigError(f"{group} = [] names no option{alone}{hint}")
     if item.is_delete() or group.split("/")[0] == "hydra" or group not in groups():
         if group.split("/")[0] not in {"hydra", *groups()}:
-            raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
+            raise ConfigError(f"config group {group!r} does not exist{group_suggestion(group)}")
         check_part(group, [] if item.is_delete() else _choices(item))
         return
     hint = available(group)
@@ -321,6 +325,8 @@ def _check_options(item: Override) -> None:
             raise ConfigError(f"{group} = {choice} does not exist{_named_so(group, choice, hint)}")
 
 
+SERVING_WORDS, SERVING = ("inference", "infer", "serve", "generation", "llm"), ("serving", "continuous", "at_rate")
+"""Everyday words for a workload that answers requests, and those that do: of clients, of an engine, at a rate."""
 SHORT = {"hf": "hf_config"}
 """Models that are chosen by a shorter word too."""
 
@@ -342,6 +348,8 @@ def _meant(item: Override) -> Override:
 
 def _named_so(group: str, choice: str, options: Iterable[str]) -> str:
     """A suggestion; of accelerators, what tables of measurements call so comes first."""
+    if group == "workload" and choice in SERVING_WORDS:
+        return f" (did you mean {either([*SERVING])}?)"
     if group == "model":
         spelt = re.sub(r"[\W_]+", "_", choice.rsplit("/", 1)[-1].lower().replace(".", ""))
         return f"{suggestion(spelt, options)} (or model=hf_config model.path=CONFIG.JSON)"

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.errors import ConfigError, suggestion
 from ..core.json_yaml import is_list, is_mapping
 from ..core.resources import conf_dir as conf_dir
+from ..core.short_names import CHOICES
 from ..core.untrusted_io import read_yaml_file
 from .plugins import plugin_folders
 from .user_files import groups_of_ours, origin, user_folders
@@ -76,10 +77,16 @@ def available(group: str | None = None) -> dict[str, str]:
     if group is None:
         return {name: ", ".join(available(name)) for name in groups()}
     if group not in groups():
-        raise ConfigError(f"config group {group!r} does not exist{suggestion(group, groups())}")
+        raise ConfigError(f"config group {group!r} does not exist{group_suggestion(group)}")
     if group == "accelerator":
         aliases()  # refuses files that claim the same measurements
     return {path.stem: _with_origin(path) for path in files(group)}
+
+
+def group_suggestion(word: str, others: Iterable[str] = ()) -> str:
+    """Group that an everyday word stands for, `accelerator` for `gpus`, or one spelt like it, also of `others`."""
+    meant = CHOICES.get(word.lower()) or CHOICES.get(word.lower().removesuffix("s"))
+    return f" (did you mean {meant!r}?)" if meant else suggestion(word, [*groups(), *others])
 
 
 def _with_origin(path: Path) -> str:

@@ -19,7 +19,8 @@ PREFIXES = {
 SYMBOLS = {
     "s": (1.0, "s"), "sec": (1.0, "s"), "min": (60.0, "s"), "h": (HOUR_S, "s"), "hr": (HOUR_S, "s"),
     "hour": (HOUR_S, "s"), "d": (86400.0, "s"), "day": (86400.0, "s"), "year": (YEAR_S, "s"), "yr": (YEAR_S, "s"),
-    "y": (YEAR_S, "s"),
+    "y": (YEAR_S, "s"), "second": (1.0, "s"), "millisecond": (1e-3, "s"), "minute": (60.0, "s"),
+    "week": (7 * 86400.0, "s"),
     "B": (1.0, "B"), "byte": (1.0, "B"), "b": (1 / 8, "B"), "bit": (1 / 8, "B"), "J": (1.0, "J"),
     "Wh": (HOUR_S, "J"), "W": (1.0, "J/s"), "Hz": (1.0, "/s"), "FLOP": (1.0, "F"), "flop": (1.0, "F"),
     "FLOPs": (1.0, "F"), "FLOPS": (1.0, "F/s"), "flops": (1.0, "F/s"), "T": (1.0, "T"), "$": (1.0, "$"),
@@ -28,7 +29,10 @@ SYMBOLS = {
 }  # fmt: skip
 """Unit -> (SI units of it, what it is: letters over letters). A bit is an eighth of a byte."""
 
-AMOUNTS = {"k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "B": 1e9, "bn": 1e9, "G": 1e9, "T": 1e12, "P": 1e15}
+AMOUNTS = {
+    "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "B": 1e9, "bn": 1e9, "G": 1e9, "T": 1e12, "P": 1e15,
+    "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
+}  # fmt: skip
 """Suffixes of a number that has no unit, or of a price, and their factors."""
 
 SHOWN = {
