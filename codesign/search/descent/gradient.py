@@ -201,15 +201,15 @@ class Descent:
 
 
 def likeness(problem: Problem) -> tuple[Any, ...]:
-    """What a program takes from a problem beside what it is given at each call.
+    """Key of what a program takes from a problem beside the arguments of each call.
 
     Functions of the user's count by identity: a program that is kept holds its objective, so no other gets their place
     in memory.
     """
     space, objective = problem.space, problem.objective
-    asked = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "custom"}
+    quantities = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "custom"}
     custom = tuple((name, id(function)) for name, function in objective.custom.items())
-    return repr((tuple(space.plan), space.hardware, space.given, asked)), custom
+    return repr((tuple(space.plan), space.hardware, space.given, quantities)), custom
 
 
 def _arrays(plans: dict[str, np.ndarray]) -> dict[str, Array]:
