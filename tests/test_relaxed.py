@@ -1,5 +1,7 @@
 """Relaxed descent: every optimizer runs, coordinates mean what they say, and the result is the exhaustive one."""
 
+from collections import OrderedDict
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from builders import serving, training
 
 from codesign.core.errors import ConfigError
 from codesign.search import Certified, Gradient, Optimizer, Problem, Transformation
+from codesign.search.descent import relaxed
 from codesign.search.descent.gradient import OPTIMIZERS, TRANSFORMATIONS
 from codesign.search.descent.relaxed import KINDS, Relaxation
 from codesign.search.results import designs
@@ -118,6 +121,30 @@ def test_finds_the_certified_optimum_of_a_small_space():
     assert "no certificate" in trace.claim
     proven = Certified(gap=1e-5, convexity_samples=8, batch_size=16, explain=False).run(problem, 0).certificate
     assert frame.iloc[0]["objective"] == pytest.approx(proven.best, rel=1e-4)
+
+
+def test_a_descent_is_compiled_anew_where_the_question_differs(monkeypatch):
+    """And kept where it is the same, made again; what both descents take from a problem: tests/test_search.py."""
+    compiled = []
+
+    def counting(_, space, objective, relaxation):
+        compiled.append((space, objective, relaxation))
+        return lambda carry, *_: carry
+
+    monkeypatch.setattr(Gradient, "_compiled", counting)
+    monkeypatch.setattr(relaxed, "_descents", OrderedDict())
+    asked = [
+        (steps, kind, tp, most)
+        for steps, kind, tp in [(2, "log2", 8), (3, "log2", 8), (2, "gumbel", 8), (2, "log2", 16)]
+        for most in (900e9, 901e9)
+    ]
+    for steps, kind, tp, most in asked:
+        compiled.clear()
+        for seed in (0, 1):
+            space = DesignSpace({"tp": [4, tp]}, {"up": Continuous(UP, 100e9, most)})
+            search, problem = Gradient(starts=2, steps=steps, relaxation=kind), Problem(training(), space, Objective())
+            assert len(list(search._descents(problem, Relaxation.of(space, kind), seed))) == 1 + steps
+        assert len(compiled) == 1, (steps, kind, tp, most)
 
 
 def test_an_interrupted_descent_shows_the_plans_next_to_its_starts():

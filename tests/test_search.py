@@ -80,6 +80,39 @@ def test_gradient_never_worse_than_grid_and_feasible(problem: Problem, trace):
     assert feasible["capex_usd"].max() <= 55e6 * (1 + 1e-5)
 
 
+def test_a_descent_is_compiled_anew_where_the_question_differs(problem: Problem, monkeypatch):
+    """And kept where it is the same, made again: what it takes from the problem beside its arguments is in the key."""
+    compiled = []
+
+    def counting(_, space, objective):
+        compiled.append((space, objective))
+        return lambda carry, *_: carry
+
+    monkeypatch.setattr(Descent, "_compiled", counting)
+    monkeypatch.setattr(gradient, "_descents", OrderedDict())
+    space, goal = problem.space, problem.objective
+    wider = change(space, hardware=space.hardware | {"up": Continuous(UP, 100e9, 901e9, grid=3)})
+    untied = change(space, hardware=space.hardware | {"hbm_to_ddr": Ratio(HBM, DDR, 0.05, 0.4, grid=3)})
+    custom = [change(goal, custom={"own": lambda metrics, by=by: metrics.time_s * by}) for by in (1.0, 2.0)]
+    short = Descent(starts=1, steps=2)
+    asked = [
+        (short, change(problem, space=wider)), (short, change(problem, space=untied)),
+        (short, change(problem, space=change(space, given=("up",)))),
+        (short, change(problem, objective=change(goal, limits={"capex_usd": 56e6}))),
+        (short, change(problem, objective=change(goal, minimise="time_s"))),
+        *((short, change(problem, objective=objective)) for objective in custom),
+        (Descent(starts=1, steps=3), problem), (change(short, margin=1e-3), problem),
+        (change(short, optimizer=Optimizer("sgd")), problem),
+        (change(short, optimizer=Optimizer("adam", options={"b1": 0.8})), problem),
+    ]  # fmt: skip
+    plans, start = {name: column[:1] for name, column in space.plans(problem.scenario).items()}, np.full((1, 1, 2), 0.5)
+    for descent, other in [(short, problem), *asked]:
+        compiled.clear()
+        for same in (other, change(other, space=change(other.space))):
+            assert descent.minimise(same, plans, start, lambda done: None).shape == start.shape
+        assert len(compiled) == 1, (descent, other)
+
+
 def test_an_interrupted_descent_leaves_the_grid(problem: Problem, screened, monkeypatch):
     monkeypatch.setattr(gradient, "screen", lambda *_: screened)
 

@@ -5,8 +5,9 @@ Source: see docs/optimisation.md, section 7.
 
 import inspect
 import time
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, cast
 
@@ -20,9 +21,11 @@ from ...core.jax_typed import asarray, block_until_ready, grad, linspace
 from ...core.smooth import reading_with_sharpness
 from ...executors import AbstractRunner
 from ...jaxprs.evaluator import interpreted, quick_jit
+from ...jaxprs.program import cached
 from ...model.metrics import evaluate
 from ...model.scenario import Scenario
-from ...study.objective import feasible
+from ...study.design_space import DesignSpace
+from ...study.objective import Objective, feasible
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..exhaustive.chunks import ChunkFolders, screen_in_chunks
 from ..exhaustive.grid import screen, trace_of_screened
@@ -42,6 +45,10 @@ TRANSFORMATIONS = (
     "scale_by_sign", "scale_by_trust_ratio", "trace", "zero_nans",
 )  # fmt: skip
 NO_SCHEDULE = ("rprop", "sm3")  # take a constant step only
+
+_descents: OrderedDict[Any, Any] = OrderedDict()
+_segments: OrderedDict[Any, Any] = OrderedDict()
+MOST_COMPILED = 2  # of each: another seed of the same study needs no other, and a program is large
 
 
 def _made(key: str, name: str, *args: Any, **options: Any) -> Any:
@@ -151,16 +158,30 @@ class Descent:
         Returns:
             [candidates, starts, variables] final coordinates.
         """
-        names = problem.space.names
-        optimizer, length = self.optimizer.build(self.steps), segment(self.steps)
+        key = (repr(self), likeness(problem))
+        run = cached(_descents, key, lambda: self._compiled(problem.space, problem.objective), MOST_COMPILED)
+        carry = asarray(start), jax.vmap(jax.vmap(self.optimizer.build(self.steps).init))(asarray(start))
+        length = segment(self.steps)
+        for number, part in enumerate(linspace(0.0, 1.0, self.steps).reshape(-1, length)):
+            on_progress(number * length)
+            carry = run(carry, _arrays(plans), problem.scenario, part)
+            block_until_ready(carry)
+        return np.asarray(carry[0])
+
+    def _compiled(self, space: DesignSpace, objective: Objective) -> Callable[..., Any]:
+        """(point and state of the optimizer, plans, scenario, shares of the descent) -> point and state, some steps on.
+
+        Traced and compiled when it is first called.
+        """
+        names, optimizer = space.names, self.optimizer.build(self.steps)
         priced = reading_with_sharpness(evaluate)
 
         def loss(
             u: Array, plan: dict[str, Array], scenario: Scenario, sharpness: Array, weight: Array, margin: Array
         ) -> Array:
-            point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
-            metrics = priced(sharpness, problem.space.place(scenario, point))
-            return problem.objective.loss(metrics, weight, margin)
+            point = plan | space.values({name: u[i] for i, name in enumerate(names)})
+            metrics = priced(sharpness, space.place(scenario, point))
+            return objective.loss(metrics, weight, margin)
 
         def descend(carry: Any, plan: dict[str, Array], scenario: Scenario, progress: Array) -> Any:
             def step(carry: Any, progress: Array) -> Any:
@@ -176,13 +197,19 @@ class Descent:
             return jax.lax.scan(step, carry, progress)[0]
 
         over_starts = jax.vmap(descend, in_axes=(0, None, None, None))
-        over_plans = quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
-        carry = asarray(start), jax.vmap(jax.vmap(optimizer.init))(asarray(start))
-        for number, part in enumerate(linspace(0.0, 1.0, self.steps).reshape(-1, length)):
-            on_progress(number * length)
-            carry = over_plans(carry, _arrays(plans), problem.scenario, part)
-            block_until_ready(carry)
-        return np.asarray(carry[0])
+        return quick_jit(jax.vmap(over_starts, in_axes=(0, 0, None, None)), once=True)
+
+
+def likeness(problem: Problem) -> tuple[Any, ...]:
+    """Key of what a program takes from a problem beside the arguments of each call.
+
+    Functions of the user's count by identity: a program that is kept holds its objective, so no other gets their place
+    in memory.
+    """
+    space, objective = problem.space, problem.objective
+    quantities = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "custom"}
+    custom = tuple((name, id(function)) for name, function in objective.custom.items())
+    return repr((tuple(space.plan), space.hardware, space.given, quantities)), custom
 
 
 def _arrays(plans: dict[str, np.ndarray]) -> dict[str, Array]:
@@ -275,14 +302,20 @@ def _best_on_segments(
     count = line.shape[0]
     flat = line.reshape(count, -1, len(names))
 
-    def one(u: Array, plan: dict[str, Array], scenario: Scenario) -> tuple[Array, Array]:
-        point = plan | problem.space.values({name: u[i] for i, name in enumerate(names)})
-        metrics = evaluate(problem.space.place(scenario, point))
-        return problem.objective.log_goal(metrics), problem.objective.excess(metrics)
-
-    priced = interpreted(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))
+    priced = cached(_segments, likeness(problem), lambda: _pricing(problem.space, problem.objective), MOST_COMPILED)
     goal, excess = (np.asarray(a) for a in priced(asarray(flat), _arrays(plans), problem.scenario))
     winner = np.argmin(np.where(feasible(excess), goal, np.inf), axis=1)
     best = flat[np.arange(count), winner]
     values = problem.space.values({name: asarray(best[:, i]) for i, name in enumerate(names)})
     return plans | {name: np.asarray(value) for name, value in values.items()}
+
+
+def _pricing(space: DesignSpace, objective: Objective) -> Callable[..., Any]:
+    """([plans, points, variables] coordinates, plans, scenario) -> log of the goal and excess, [plans, points] each."""
+
+    def one(u: Array, plan: dict[str, Array], scenario: Scenario) -> tuple[Array, Array]:
+        point = plan | space.values({name: u[i] for i, name in enumerate(space.names)})
+        metrics = evaluate(space.place(scenario, point))
+        return objective.log_goal(metrics), objective.excess(metrics)
+
+    return interpreted(jax.vmap(jax.vmap(one, in_axes=(0, None, None)), in_axes=(0, 0, None)))

@@ -4,7 +4,8 @@ Source: see docs/optimisation.md, section 7.
 """
 
 import time
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -18,15 +19,17 @@ from ...core.errors import ConfigError, suggestion
 from ...core.jax_typed import asarray, jacfwd, linspace, zeros
 from ...core.smooth import at_least, reading_with_sharpness
 from ...jaxprs.evaluator import quick_jit
+from ...jaxprs.program import cached
 from ...model.metrics import Metrics, evaluate
 from ...model.scenario import Scenario
 from ...model.workloads.plan_fields import plan_value
 from ...study.design_space import DesignSpace
+from ...study.objective import Objective
 from ..base import AbstractSearch, Problem, Progress, Report, Trace, silent
 from ..branch_and_bound.bounding import REFERENCE_SHARPNESS, Bounding
 from ..branch_and_bound.model_oracle import Oracle, designs_of
 from ..branch_and_bound.oracle import Programme, rows_of
-from .gradient import Optimizer, annealed, moved, segment
+from .gradient import MOST_COMPILED, Optimizer, annealed, likeness, moved, segment
 
 # Plans as points of a cube: what gradients move, and which legal plans lie near where they stop.
 #
@@ -39,6 +42,7 @@ from .gradient import Optimizer, annealed, moved, segment
 
 KINDS = ("log2", "straight_through", "gumbel")
 HOTTEST, COLDEST = 2.0, 0.05  # temperatures of the softmax, first and last
+_descents: OrderedDict[Any, Any] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -229,17 +233,37 @@ class Gradient(AbstractSearch):
         self, problem: Problem, relaxation: Relaxation, seed: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(steps done, coordinates of the plan, of the hardware, [starts, ...] each), from the start to the end."""
-        names, optimizer = problem.space.names, self.optimizer.build(self.steps)
+        rng, length = np.random.default_rng(seed), segment(self.steps)
+        start = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(problem.space.names)))
+        at = (asarray(start[0]), asarray(start[1]))
+        state = jax.vmap(self.optimizer.build(self.steps).init)(at)
+        carry = at, state, jax.random.split(jax.random.key(seed), self.starts)
+        yield 0, *start
+        key = repr(self), likeness(problem), *((name, *column) for name, column in relaxation.values.items())
+        run = cached(
+            _descents, key, lambda: self._compiled(problem.space, problem.objective, relaxation), MOST_COMPILED
+        )
+        progress = linspace(0.0, 1.0, self.steps).reshape(-1, length)
+        for number, part in enumerate(progress, start=1):
+            carry = run(carry, part, problem.scenario)
+            yield number * length, np.asarray(carry[0][0]), np.asarray(carry[0][1])
+
+    def _compiled(self, space: DesignSpace, objective: Objective, relaxation: Relaxation) -> Callable[..., Any]:
+        """(points, state of the optimizer and key of each start, shares of the descent, scenario) -> some steps on.
+
+        Traced and compiled when it is first called.
+        """
+        names, optimizer = space.names, self.optimizer.build(self.steps)
         priced = reading_with_sharpness(evaluate)
 
         def loss(at: tuple[Array, Array], noise: Array, scenario: Scenario, progress: Array) -> Array:
             x, u = at
-            values = problem.space.values({name: u[i] for i, name in enumerate(names)})
+            values = space.values({name: u[i] for i, name in enumerate(names)})
             point = relaxation.fields(x, noise, progress) | values
             sharpness = annealed(self.sharpness, progress)
             weight = annealed(self.penalty, progress)
-            metrics: Metrics = priced(sharpness, problem.space.place(scenario, point))
-            return problem.objective.loss(metrics, weight) + weight * _broken(metrics)
+            metrics: Metrics = priced(sharpness, space.place(scenario, point))
+            return objective.loss(metrics, weight) + weight * _broken(metrics)
 
         def descend(carry: Any, progress: Array, scenario: Scenario) -> Any:
             def step(carry: Any, progress: Array) -> Any:
@@ -256,16 +280,7 @@ class Gradient(AbstractSearch):
 
             return jax.lax.scan(step, carry, progress)[0]
 
-        rng, length = np.random.default_rng(seed), segment(self.steps)
-        start = relaxation.start(rng, self.starts), rng.uniform(size=(self.starts, len(names)))
-        at = (asarray(start[0]), asarray(start[1]))
-        carry = at, jax.vmap(optimizer.init)(at), jax.random.split(jax.random.key(seed), self.starts)
-        yield 0, *start
-        run = quick_jit(jax.vmap(descend, in_axes=(0, None, None)))
-        progress = linspace(0.0, 1.0, self.steps).reshape(-1, length)
-        for number, part in enumerate(progress, start=1):
-            carry = run(carry, part, problem.scenario)
-            yield number * length, np.asarray(carry[0][0]), np.asarray(carry[0][1])
+        return quick_jit(jax.vmap(descend, in_axes=(0, None, None)))
 
     def _look(
         self, bounding: Bounding, oracle: Oracle, relaxation: Relaxation, x: np.ndarray, u: np.ndarray
