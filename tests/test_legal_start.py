@@ -40,6 +40,38 @@ def test_a_field_that_was_chosen_stays_and_the_others_give_way():
     assert legal_start(scenario, alone) == (scenario, "")
 
 
+@pytest.mark.slow
+def test_experts_of_a_mixture_that_nobody_cut_are_spread():
+    """The default plan's eight tensor ranks would keep a part of each of 128 experts on every rank."""
+    design = ["model=gpt_oss_120b", "accelerator=h100_sxm", "cluster.device_count=64", "workload=training"]
+    scenario = scenario_from_config(*design)
+    plan = legal_start(scenario, design)[0].plan
+    assert (float(plan.tp), float(plan.ep)) == (1.0, 8.0)
+    cut = [*design, "plan.tp=8"]
+    assert float(legal_start(scenario_from_config(*cut), cut)[0].plan.tp) == 8.0
+
+
+@pytest.mark.slow
+def test_an_engine_under_a_rate_serves_as_many_at_once_as_it_has_room_for():
+    """1,024 on devices of 70 GiB, 256 on A100 and smaller ones; fewer where the cache is full, by hand."""
+    base = ["model=llama31_8b", "workload=at_rate", "cluster.device_count=1", "plan.tp=1", "framework=vllm_async"]
+
+    def places(*words: str) -> tuple[float, str]:
+        design = [*base, *words]
+        scenario, line = legal_start(scenario_from_config(*design), design)
+        return float(scenario.plan.micro_batch), line
+
+    short = ("workload.input_tokens=100", "workload.output_tokens=100")
+    assert places("accelerator=h200", *short)[0] == 1024
+    assert places("accelerator=a100_80gb", *short)[0] == 256
+    assert places("accelerator=h200", *short, "plan.micro_batch=48") == (48, "")
+    long = ("workload.input_tokens=8192", "workload.output_tokens=1024")
+    room, line = places("accelerator=h100_sxm", *long)
+    assert "for which the cache has room" in line
+    a_sequence = (8192 + 1024) * 2 * 8 * 128 * 2 * 32  # bytes of keys and values of 32 layers, 8 heads of 128
+    assert room == pytest.approx((85.9e9 * 0.9 - 16.1e9) / a_sequence, rel=0.15)
+
+
 def test_a_plan_that_suits_stays():
     asked = ["accelerator=h200"]
     scenario = scenario_from_config(*asked)

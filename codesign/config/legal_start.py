@@ -6,6 +6,7 @@ from ..core.errors import ConfigError
 from ..core.fields import as_leaf, replace
 from ..core.units import GIB
 from ..model.scenario import Scenario
+from ..model.workloads import Training, TrainingRun
 from ..model.workloads.continuous import ContinuousServing
 from ..model.workloads.goodput import AbstractOpenServing
 from ..model.workloads.plan_fields import words_of
@@ -23,6 +24,8 @@ LARGE, PLACES_OF_LARGE, PLACES_OF_SMALL = 70 * GIB, 1024.0, 256.0
 Source: `get_batch_defaults` of vLLM 0.11 to 0.30, which counts A100 among the others.
 """
 SMALL_ANYWAY = "a100"
+CUTS = ("tp", "ep", "etp")
+SPREADS = (8.0, 16.0, 32.0, 64.0, 4.0, 2.0)  # ranks of a box, of more where it lacks memory, and of few experts
 
 
 def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
@@ -36,9 +39,23 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     """
     if names(overrides, "plan", "experiment"):
         return scenario, ""
-    legal, broken = _nearest_legal(scenario, overrides)
+    legal, broken = _nearest_legal(_with_experts_spread(scenario, overrides), overrides)
     started, places = _with_engine_places(legal, overrides)
     return started, "; ".join(line for line in (broken, places) if line)
+
+
+def _with_experts_spread(scenario: Scenario, overrides: list[str]) -> Scenario:
+    """The scenario with whole experts on the ranks of a box, where a mixture is trained and nobody says how.
+
+    Published recipes spread experts; the default plan's tensor ranks would cut each, and keep all of them on a rank.
+    """
+    said = any(text.lstrip("+~").startswith(f"plan.{name}=") for text in overrides for name in CUTS)
+    if said or not isinstance(scenario.workload, Training | TrainingRun):
+        return scenario
+    experts = float(getattr(scenario.workload.model.feed_forward, "experts", 0.0))
+    degrees = [ranks for ranks in SPREADS if experts > 0 and experts % ranks == 0]
+    spread = [replace(scenario, {"plan.tp": as_leaf(1.0), "plan.ep": as_leaf(ranks)}) for ranks in degrees]
+    return next((one for one in spread if not shortage(one)), (spread or [scenario])[0])
 
 
 def _with_engine_places(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
