@@ -141,7 +141,9 @@ def test_a_format_that_a_checkpoint_was_published_in_is_that_of_the_checkpoint(m
 
 
 def served(rate: float) -> PricedRun:
-    numbers = {"cluster.device_count": 1.0, "plan.tp": 1.0, "workload.arrivals_per_s": rate}
+    numbers = {
+        "cluster.device_count": 1.0, "plan.tp": 1.0, "plan.micro_batch": 32.0, "workload.arrivals_per_s": rate,
+    }  # fmt: skip
     return PricedRun(("accelerator=h100_sxm", "model=llama31_8b", "workload=at_rate"), numbers)
 
 
