@@ -45,8 +45,9 @@ def test_experts_of_a_mixture_that_nobody_cut_are_spread():
     """The default plan's eight tensor ranks would keep a part of each of 128 experts on every rank."""
     design = ["model=gpt_oss_120b", "accelerator=h100_sxm", "cluster.device_count=64", "workload=training"]
     scenario = scenario_from_config(*design)
-    plan = legal_start(scenario, design)[0].plan
-    assert (float(plan.tp), float(plan.ep)) == (1.0, 8.0)
+    result, line = legal_start(scenario, design)
+    assert (float(result.plan.tp), float(result.plan.ep)) == (1.0, 8.0)
+    assert line.startswith("assumed: plan.tp=1 plan.ep=8")
     cut = [*design, "plan.tp=8"]
     assert float(legal_start(scenario_from_config(*cut), cut)[0].plan.tp) == 8.0
 

@@ -39,23 +39,28 @@ def legal_start(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str
     """
     if names(overrides, "plan", "experiment"):
         return scenario, ""
-    legal, broken = _nearest_legal(_with_experts_spread(scenario, overrides), overrides)
+    spread, experts = _with_experts_spread(scenario, overrides)
+    legal, broken = _nearest_legal(spread, overrides)
     started, places = _with_engine_places(legal, overrides)
-    return started, "; ".join(line for line in (broken, places) if line)
+    return started, "; ".join(line for line in (experts, broken, places) if line)
 
 
-def _with_experts_spread(scenario: Scenario, overrides: list[str]) -> Scenario:
+def _with_experts_spread(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:
     """The scenario with whole experts on the ranks of a box, where a mixture is trained and nobody says how.
 
     Published recipes spread experts; the default plan's tensor ranks would cut each, and keep all of them on a rank.
     """
     said = any(text.lstrip("+~").startswith(f"plan.{name}=") for text in overrides for name in CUTS)
     if said or not isinstance(scenario.workload, Training | TrainingRun):
-        return scenario
+        return scenario, ""
     experts = float(getattr(scenario.workload.model.feed_forward, "experts", 0.0))
     degrees = [ranks for ranks in SPREADS if experts > 0 and experts % ranks == 0]
     spread = [replace(scenario, {"plan.tp": as_leaf(1.0), "plan.ep": as_leaf(ranks)}) for ranks in degrees]
-    return next((one for one in spread if not shortage(one)), (spread or [scenario])[0])
+    if not spread:
+        return scenario, ""
+    taken = next((one for one in spread if not shortage(one)), spread[0])
+    line = f"assumed: plan.tp=1 plan.ep={float(taken.plan.ep):g}, experts whole on ranks; name plan.* to choose"
+    return taken, line
 
 
 def _with_engine_places(scenario: Scenario, overrides: list[str]) -> tuple[Scenario, str]:

@@ -181,7 +181,9 @@ def fit_table(
         shared = shared or constants
         error = float(np.median(np.abs(sample.some(rows).ratios(constants) - 1)))
         apart = left_out(sample, rows, constants, names)
-        note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{apart}"
+        least = [each for each in names if each not in SCALES and constants[each] <= LEAST]
+        bound = f", {' and '.join(least)} at the least allowed" if least else ""
+        note = f"{int(rows.sum())} rows, median residual {100 * error:.1f} %{apart}{bound}"
         progress(f"{name}: {note}")
         source = SOURCES.get(stem, table.path.name)
         yield name, constants, {"source": source, "at": stem, "kind": "fitted", "note": note}
